@@ -14,7 +14,8 @@ pub(crate) const ABOUT: &str = "Print the completion script of a shell
 
 Bash: put the script into /etc/bash_completion.d/olm, or ~/.local/share/bash-completion/completions/olm.
 Zsh: put it into a folder of $fpath, as _olm.
-Fish: put it into ~/.config/fish/completions/olm.fish.";
+Fish: put it into ~/.config/fish/completions/olm.fish.
+PowerShell: put it into a file that $PROFILE runs.";
 
 /// Arguments of `olm completion`.
 #[derive(Debug, Args)]

@@ -6,8 +6,7 @@ use std::fmt::Debug;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SelfSubjectRulesReview,
-    SelfSubjectRulesReviewSpec,
+    ResourceAttributes, SelfSubjectRulesReview, SelfSubjectRulesReviewSpec,
 };
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -21,6 +20,7 @@ use serde::de::DeserializeOwned;
 use super::join::{Deployments, Extension, Extent, Facts};
 use super::rights::{Allowed, Names, Rules, VERBS};
 use crate::access_level::ANY;
+use crate::access_review::is_allowed;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::source::{ApiKind, Cluster, Crd, OwnedKind, of_extensions, owner};
@@ -219,22 +219,15 @@ impl Reader<'_> {
         name: Option<&String>,
         verb: &str,
     ) -> Result<bool, CliError> {
-        let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-        let attributes = ResourceAttributes {
+        let permission = ResourceAttributes {
             group: Some(group.to_owned()),
             resource: Some(resource.to_owned()),
             name: name.cloned(),
             verb: Some(verb.to_owned()),
             ..ResourceAttributes::default()
         };
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(attributes),
-            ..SelfSubjectAccessReviewSpec::default()
-        };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let call = within_deadline(async { api.create(&PostParams::default(), &review).await });
-        let review = self.permitted("your permissions", call).await?;
-        Ok(review.and_then(|review| review.status).is_some_and(|status| status.allowed))
+        let call = within_deadline(is_allowed(self.client, permission));
+        Ok(self.permitted("your permissions", call).await?.unwrap_or_default())
     }
 }
 

@@ -63,8 +63,13 @@ impl Reason {
 
     /// Reports whether the bundle is chosen, or only loses against a better one.
     pub(crate) fn is_candidate(&self) -> bool {
-        matches!(self.fate, Fate::Chosen | Fate::Preference | Fate::Deprecated | Fate::Priority | Fate::Tie)
+        is_candidate(self.fate)
     }
+}
+
+/// Reports whether a bundle with this fate is chosen, or only loses against a better one.
+pub(crate) fn is_candidate(fate: Fate) -> bool {
+    matches!(fate, Fate::Chosen | Fate::Preference | Fate::Deprecated | Fate::Priority | Fate::Tie)
 }
 
 impl Graph {

@@ -33,6 +33,12 @@ impl From<Duration> for Deadline {
     }
 }
 
+impl Deadline {
+    pub(crate) fn has_passed(self) -> bool {
+        self.begin.elapsed() >= self.limit
+    }
+}
+
 /// Expected state of a changed extension.
 #[derive(Debug, Clone)]
 pub(crate) struct ExpectedState {

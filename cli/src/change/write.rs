@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use olm_api::ClusterExtension;
 use olm_version::quote;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{DryRun, FIELD_MANAGER, merge};
@@ -34,7 +35,8 @@ pub(crate) struct WrittenObject {
 }
 
 /// Result of writing an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum WriteResult {
     Created,
     Changed,
@@ -44,7 +46,7 @@ pub(crate) enum WriteResult {
 }
 
 impl WriteResult {
-    fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",
             Self::Changed => "changed",

@@ -5,16 +5,20 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::from_fn_with_state;
-use axum::routing::get;
+use axum::routing::{get, post};
+use tokio::sync::Semaphore;
 
 use super::catalog::Library;
+use super::extensions::Followers;
 use super::guard::Hosts;
-use super::install::BundleCache;
+use super::install::{BundleCache, DETACHED};
 use super::page::PageError;
+use super::users::Users;
 use super::visitor::{Identity, Keys};
-use super::{ConsoleArgs, assets, catalog, graph, guard, install, page, visitor};
+use super::{ConsoleArgs, assets, catalog, changes, extensions, graph, guard, install, page, visitor};
 use crate::error::CliError;
 use crate::session::Session;
+use crate::source::Cluster;
 
 /// State of the console, shared by all requests.
 pub(crate) type App = Arc<Console>;
@@ -33,6 +37,10 @@ pub(crate) struct Console {
     pub(super) read_only: bool,
     /// Bundle of the install page.
     pub(super) bundles: BundleCache,
+    /// Bounds the work of [`install::detached`].
+    pub(super) detached: Arc<Semaphore>,
+    /// Requests that follow the cluster.
+    pub(super) followers: Arc<Followers>,
     /// Session for calls to the API server. It has no progress lines.
     pub(super) session: Session,
 }
@@ -42,19 +50,48 @@ impl Console {
     ///
     /// # Errors
     /// A source is invalid, or the kubeconfig names no cluster.
-    pub(super) async fn new(args: ConsoleArgs, session: &Session) -> Result<Self, CliError> {
-        let library = Library::new(&args.catalogs, args.access)?;
+    pub(super) async fn new(args: &ConsoleArgs, session: &Session) -> Result<Self, CliError> {
+        if args.pod.in_cluster {
+            return Self::in_cluster(args, &Arc::new(args.pod.base(&args.access.cluster)?), session);
+        }
+        let library = Library::new(&args.catalogs, args.access.clone())?;
         let cluster = match library.needs_cluster() {
-            true => Some(Arc::new(library.access().cluster.connect().await?)),
+            true => Some(Arc::new(library.flags().cluster.connect().await?)),
             false => None,
         };
+        Self::of(args, library, Hosts::loopback()?, Identity::Local(cluster), session)
+    }
+
+    /// Console in a pod. `base` has no credentials, and neither has whatever connects without a user.
+    ///
+    /// # Errors
+    /// A source is invalid.
+    pub(super) fn in_cluster(
+        args: &ConsoleArgs,
+        base: &Arc<Cluster>,
+        session: &Session,
+    ) -> Result<Self, CliError> {
+        let library = Library::new(&args.catalogs, args.access.connected_to(base))?;
+        let users = Users::new(Arc::clone(base));
+        Self::of(args, library, Hosts::named(&args.pod.host), Identity::Users(users), session)
+    }
+
+    fn of(
+        args: &ConsoleArgs,
+        library: Library,
+        hosts: Hosts,
+        identity: Identity,
+        session: &Session,
+    ) -> Result<Self, CliError> {
         Ok(Self {
             library,
             keys: Keys::new()?,
-            hosts: Hosts::loopback()?,
-            identity: Identity::Local(cluster),
+            hosts,
+            identity,
             read_only: args.read_only,
             bundles: BundleCache::default(),
+            detached: Arc::new(Semaphore::new(DETACHED)),
+            followers: Arc::default(),
             session: session.in_background(),
         })
     }
@@ -62,12 +99,17 @@ impl Console {
 
 /// Pages that change nothing. A subject adds its routes here.
 fn pages() -> Router<App> {
-    Router::new().merge(catalog::routes()).merge(graph::routes()).merge(install::routes())
+    Router::new()
+        .merge(catalog::routes())
+        .merge(graph::routes())
+        .merge(install::routes())
+        .merge(extensions::routes())
+        .merge(changes::routes())
 }
 
 /// Routes that change the cluster. `--read-only` removes them.
 fn changes() -> Router<App> {
-    Router::new().merge(install::changes())
+    Router::new().merge(install::changes()).merge(changes::changes())
 }
 
 /// All routes, behind the checks of every request.
@@ -81,10 +123,13 @@ pub(super) fn router(console: &App) -> Router {
     let guarded = from_fn_with_state(Arc::clone(console), guard::guard);
     pages
         .fallback(async || PageError::new(StatusCode::NOT_FOUND, "there is no such page"))
+        .route("/logout", post(visitor::logout))
         .layer(known)
-        .route("/login", get(visitor::login))
+        .merge(visitor::login_routes(console))
         .layer(framed)
         .merge(assets::routes())
         .layer(guarded)
+        // The kubelet requests it by the address of the pod.
+        .route("/healthz", get(async || "ok"))
         .with_state(Arc::clone(console))
 }

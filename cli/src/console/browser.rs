@@ -1,8 +1,6 @@
 //! Opens the user's browser.
 
-use std::fs::Permissions;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use maud::{DOCTYPE, html};
@@ -11,7 +9,7 @@ use tempfile::NamedTempFile;
 use crate::error::CliError;
 
 /// Programs that open a file with the program of the user's choice.
-const OPENERS: [&str; 2] = ["xdg-open", "open"];
+const OPENERS: [&str; 3] = ["xdg-open", "open", "explorer"];
 
 /// Opens a file that leads to `address`, because other users can read the arguments of a process. The file is removed
 /// when the result is dropped. `None` if there is no program to open it.
@@ -20,11 +18,8 @@ const OPENERS: [&str; 2] = ["xdg-open", "open"];
 /// The file cannot be written.
 pub(super) fn open(address: &str) -> Result<Option<NamedTempFile>, CliError> {
     let failed = |error| CliError::operational(format!("cannot write a temporary file: {error}"));
-    let file = tempfile::Builder::new()
-        .prefix("olm-console-")
-        .suffix(".html")
-        .permissions(Permissions::from_mode(0o600))
-        .tempfile();
+    // Readable only for its owner, as all temporary files.
+    let file = tempfile::Builder::new().prefix("olm-console-").suffix(".html").tempfile();
     let mut file = file.map_err(failed)?;
     let page = html! {
         (DOCTYPE)

@@ -37,6 +37,8 @@ pub(super) struct Hosts {
     /// on this machine would receive those of `localhost`. Only the console has this name.
     label: String,
     port: OnceLock<u16>,
+    /// Names in the cluster, with any port.
+    names: Vec<String>,
 }
 
 impl Hosts {
@@ -46,7 +48,13 @@ impl Hosts {
     /// There are no random numbers.
     pub(super) fn loopback() -> Result<Self, CliError> {
         let label = random_text(5)?.to_lowercase().replace(['-', '_'], "0");
-        Ok(Self { label: format!("olm-{label}"), port: OnceLock::new() })
+        Ok(Self { label: format!("olm-{label}"), port: OnceLock::new(), names: Vec::new() })
+    }
+
+    /// Names of a server in the cluster. Proxies and port forwarding may change the port.
+    pub(super) fn named(names: &[String]) -> Self {
+        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        Self { label: String::new(), port: OnceLock::new(), names }
     }
 
     /// Sets the port. Without it, every request is refused.
@@ -60,6 +68,11 @@ impl Hosts {
     }
 
     fn permits(&self, host: &str) -> bool {
+        if !self.names.is_empty() {
+            let is_port = |rest: &str| rest.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok());
+            let rests = self.names.iter().filter_map(|name| host.strip_prefix(name.as_str()));
+            return rests.into_iter().any(|rest| rest.is_empty() || is_port(rest));
+        }
         let Some(port) = self.port.get() else { return false };
         let loopback = ["127.0.0.1", "localhost", "[::1]"];
         host == self.address() || loopback.iter().any(|name| host == format!("{name}:{port}"))
@@ -93,8 +106,9 @@ fn check(permits: impl Fn(&str) -> bool, method: &Method, headers: &HeaderMap) -
     };
     // DNS rebinding: a foreign name that resolves to this machine is the host of such a request.
     let host = single(HOST.as_str()).filter(|host| permits(host));
-    let host =
-        host.ok_or("the console does not answer under this host name; use the address that it printed")?;
+    let host = host.ok_or(
+        "the console does not answer under this host name; use the address that it printed, or --host",
+    )?;
     let site = single(FETCH_SITE);
     if method.is_safe() {
         // Browsers without the header are covered by the SameSite attribute of the cookie.
@@ -150,6 +164,19 @@ mod tests {
             }
             let checked = check(|host| host == "ours:1", &method, &map);
             assert_eq!(checked.is_ok(), accepted, "{method} {headers:?}: {checked:?}");
+        }
+    }
+
+    #[test]
+    fn name_in_the_cluster_is_permitted_with_any_port() {
+        let hosts = Hosts::named(&["OLM.example.com".to_owned(), "[::1]".to_owned()]);
+        for host in ["olm.example.com", "olm.example.com:443", "[::1]:8443"] {
+            assert!(hosts.permits(host), "{host}");
+        }
+        for host in
+            ["", "olm.example.com.evil.example", "olm.example.com:x", "olm.example.com:443:1", "localhost"]
+        {
+            assert!(!hosts.permits(host), "{host}");
         }
     }
 

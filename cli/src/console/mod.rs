@@ -7,12 +7,16 @@ mod app;
 mod assets;
 mod browser;
 mod catalog;
+mod changes;
+mod extensions;
 mod graph;
 mod guard;
+mod in_cluster;
 mod install;
 mod page;
 #[cfg(test)]
 mod tests;
+mod users;
 mod visitor;
 
 use std::io::ErrorKind;
@@ -24,6 +28,7 @@ use clap::Args;
 use olm_serving::https::HttpServer;
 
 use self::app::{App, Console, router};
+use self::in_cluster::InClusterArgs;
 use crate::error::CliError;
 use crate::progress::say;
 use crate::session::Session;
@@ -34,7 +39,9 @@ pub(crate) const ABOUT: &str = "Open a console in the browser: catalogs, package
 
 The console listens on the loopback addresses of this machine and has your rights on the cluster. It prints an address \
 with a secret, which is valid for one browser, and then the next address. Nothing is loaded from other hosts. Ctrl-C \
-stops it.";
+stops it.
+
+With --in-cluster, the console serves the users of the cluster from a pod, see manifests/console.yaml.";
 
 /// Time that open requests have at the end.
 const GRACE: Duration = Duration::from_secs(1);
@@ -49,7 +56,8 @@ const PORT_TRIES: usize = 16;
 Examples:
   {olm} console
   {olm} console --read-only --context production
-  {olm} console --catalog ./catalog --catalog quay.io/operatorhubio/catalog:latest --no-open")]
+  {olm} console --catalog ./catalog --catalog quay.io/operatorhubio/catalog:latest --no-open
+  {olm} console --in-cluster --host olm.example.com --tls-cert tls.crt --tls-key tls.key")]
 pub(crate) struct ConsoleArgs {
     /// Catalog to show, with its name in addresses: a directory, an image reference, cluster/NAME, or cluster for all
     /// catalogs of the cluster; may be given several times
@@ -65,6 +73,8 @@ pub(crate) struct ConsoleArgs {
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]
+    pod: InClusterArgs,
+    #[command(flatten)]
     access: Access,
 }
 
@@ -73,14 +83,17 @@ pub(crate) struct ConsoleArgs {
 /// # Errors
 /// A catalog cannot be read, there is no access to the cluster, or the port is taken.
 pub(crate) async fn run(args: ConsoleArgs, session: &mut Session) -> Result<(), CliError> {
-    let (port, no_open) = (args.port, args.no_open);
-    let console = Arc::new(Console::new(args, session).await?);
-    let servers = listen(&console, port).await?;
+    let console = Arc::new(Console::new(&args, session).await?);
+    if args.pod.in_cluster {
+        let server = args.pod.listen(&console, session).await?;
+        return serve(vec![server], session).await;
+    }
+    let servers = listen(&console, args.port).await?;
     let address = console.hosts.address();
     let login = format!("http://{address}{}", console.keys.login_path());
     session.output.text(&format!("{login}\n"))?;
     session.output.finish()?;
-    let opened = match no_open {
+    let opened = match args.no_open {
         true => None,
         false => browser::open(&login)?,
     };
@@ -88,6 +101,13 @@ pub(crate) async fn run(args: ConsoleArgs, session: &mut Session) -> Result<(), 
         say("open this address in a browser; Ctrl-C stops the console");
     }
     console.library.preload(&console);
+    let ended = serve(servers, session).await;
+    drop(opened);
+    ended
+}
+
+/// Serves until an interruption.
+async fn serve(servers: Vec<HttpServer>, session: &Session) -> Result<(), CliError> {
     // Never ends by itself: the only result is the error of an interruption.
     let _ = session.interruptible(std::future::pending::<()>()).await;
     futures::future::join_all(servers.into_iter().map(|server| server.drain(GRACE))).await;

@@ -4,12 +4,13 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
-use maud::{DOCTYPE, Markup, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::app::{App, Console};
 use super::assets;
 use super::visitor::{Visitor, cookie};
 use crate::error::{CliError, Code};
+use crate::output::printable;
 
 /// Cookie with the theme that the user chose. The script sets it.
 const THEME_COOKIE: &str = "olm-theme";
@@ -18,12 +19,18 @@ const THEME_COOKIE: &str = "olm-theme";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Catalog,
+    /// Pages that need a cluster.
+    Extensions,
     /// Page without an entry, such as an error.
     None,
 }
 
+/// Part of the API server's text about a missing permission.
+const FORBIDDEN: &str = " is forbidden: ";
+
 /// Entries of the navigation: section, label, path.
-const SECTIONS: &[(Section, &str, &str)] = &[(Section::Catalog, "Catalog", "/")];
+const SECTIONS: &[(Section, &str, &str)] =
+    &[(Section::Catalog, "Catalog", "/"), (Section::Extensions, "Extensions", "/extensions")];
 
 /// Page. [`frame`] adds what all pages have.
 #[derive(Clone)]
@@ -63,6 +70,13 @@ impl IntoResponse for Fragment {
     }
 }
 
+/// Part of a page with hidden characters escaped. Bundles, conditions, Events, logs and annotations may contain any.
+///
+/// Not for values of forms, which the browser sends back.
+pub(crate) fn visible(part: &Markup) -> Markup {
+    PreEscaped(printable(&part.0))
+}
+
 /// Error page, with the text of the command line tool.
 #[derive(Debug)]
 pub(crate) struct PageError {
@@ -74,11 +88,20 @@ impl PageError {
     pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into() }
     }
+
+    pub(super) fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
 }
 
 impl From<CliError> for PageError {
     fn from(error: CliError) -> Self {
         let status = match &error {
+            CliError::Message(_, text) if text.contains(FORBIDDEN) => StatusCode::FORBIDDEN,
             CliError::Message(Code::NoCandidate, _) => StatusCode::NOT_FOUND,
             CliError::Message(Code::Usage | Code::Findings, _) => StatusCode::BAD_REQUEST,
             _ => StatusCode::BAD_GATEWAY,
@@ -93,12 +116,13 @@ impl IntoResponse for PageError {
             StatusCode::UNAUTHORIZED => "Not signed in",
             StatusCode::NOT_FOUND => "Not found",
             StatusCode::FORBIDDEN => "Refused",
+            StatusCode::SERVICE_UNAVAILABLE => "Busy",
             status if status.is_client_error() => "Invalid request",
             _ => "Failed",
         };
         let body = html! {
             h1 { (title) }
-            pre.message role="alert" { (self.message) }
+            pre.message role="alert" { (printable(&self.message)) }
             p { a href="/" { "All packages" } }
         };
         Page { status: self.status, section: Section::None, title: title.to_owned(), body }.into_response()
@@ -134,10 +158,11 @@ fn document(page: &Page, console: &Console, visitor: Option<&Visitor>, theme: Op
                 a.skip href="#main" { "Skip to content" }
                 header.top {
                     a.brand href="/" { "OLM console" }
-                    @if visitor.is_some() { (navigation(page.section)) }
+                    @if let Some(visitor) = visitor { (navigation(page.section, visitor.cluster().is_some())) }
                     div.tools {
                         @if console.read_only { span.badge title="Started with --read-only" { "read-only" } }
                         button.quiet type="button" data-theme-toggle hidden { "Theme" }
+                        @if let Some(visitor) = visitor { (visitor.account()) }
                     }
                 }
                 main #main tabindex="-1" { (page.body) }
@@ -150,11 +175,13 @@ fn document(page: &Page, console: &Console, visitor: Option<&Visitor>, theme: Op
     }
 }
 
-fn navigation(current: Section) -> Markup {
+/// Entries of the navigation. Extensions need a cluster.
+fn navigation(current: Section, has_cluster: bool) -> Markup {
+    let shown = SECTIONS.iter().filter(|(section, ..)| has_cluster || *section != Section::Extensions);
     html! {
         nav aria-label="Main" {
             ul {
-                @for (section, label, path) in SECTIONS {
+                @for (section, label, path) in shown {
                     li { a href=(path) aria-current=[(*section == current).then_some("page")] { (label) } }
                 }
             }

@@ -1,5 +1,7 @@
 //! Summary of the changes that a bundle makes on a cluster, for commands that then install it.
 
+use std::sync::Arc;
+
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_api::{ClusterExtension, annotations};
 use olm_plan::objects::ObjectChange;
@@ -8,6 +10,7 @@ use olm_request::{CrdCheck, ExtensionRules, Settings};
 use super::cluster::ComparedExtension;
 use super::ownership::{Collision, collision_error};
 use super::report::Diff;
+use crate::bundle_source::BundleFiles;
 use crate::controller::Controller;
 use crate::crd_check::{CrdResult, Verdict};
 use crate::error::{CliError, Code};
@@ -32,6 +35,27 @@ pub(crate) struct Prediction {
 }
 
 impl ComparedExtension<'_> {
+    /// Difference that installing the bundle in `image` makes. `read` reads it. The inner error is the reason for which
+    /// the CLI cannot tell: the cluster may be able to read the bundle.
+    ///
+    /// # Errors
+    /// The bundle cannot be installed this way, or a signal arrived.
+    pub(crate) async fn difference(
+        &self,
+        image: &str,
+        controller: &Controller,
+        read: impl AsyncFn(&str) -> Result<Arc<BundleFiles>, CliError>,
+    ) -> Result<Result<Diff, String>, CliError> {
+        let seen = async {
+            let files = read(image).await?;
+            self.with_files(&files, controller, true).await
+        };
+        match seen.await {
+            Err(CliError::Message(Code::Operational | Code::Usage, why)) => Ok(Err(why)),
+            seen => seen.map(Ok),
+        }
+    }
+
     /// Predicts the effect of installing the bundle in `image`. Without `compare`, as for a namespace that does not
     /// exist, new objects are only counted and searched for collisions. A bundle that the CLI cannot read only causes a
     /// warning, because the cluster may be able to read it.

@@ -57,11 +57,7 @@ pub(crate) struct ApproveArgs {
 /// The extension does not exist, no bundle can be chosen, or the plan is not the expected one.
 pub(crate) async fn run(args: ApproveArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.access.cluster.connect().await?;
-    let live = observe::extension(&cluster, &args.name, session).await?;
-    if live.metadata.deletion_timestamp.is_some() {
-        let name = quote(&args.name);
-        return Err(CliError::findings(format!("ClusterExtension {name} is being deleted")));
-    }
+    let live = observe::changeable_extension(&cluster, &args.name, session).await?;
     let object = recorded::find(&cluster, &live, session).await?;
     let plan = match &object {
         Some(object) => recorded::report(object, &live),

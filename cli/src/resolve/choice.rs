@@ -2,6 +2,7 @@
 
 use olm_api::ClusterExtension;
 use olm_resolve::CatalogSelector;
+use olm_version::Version;
 
 use super::answer::{Answer, AnswerInputs, ResolutionOutcome};
 use super::answer_text::answer_text;
@@ -10,6 +11,7 @@ use super::dependency_inputs::DependencyInputs;
 use super::failure_text;
 use super::query::Query;
 use super::rules::RuleArgs;
+use crate::catalog::graph_decision::is_candidate;
 use crate::controller::Controller;
 use crate::error::{CliError, Code};
 use crate::progress::say;
@@ -50,7 +52,7 @@ pub(crate) async fn choose(
     session: &Session,
 ) -> Result<String, CliError> {
     let rules = RuleArgs::of_controller(gates, None);
-    let choice = choice(extension, sources, &rules, access, session).await?;
+    let choice = Resolver::with_rules(rules, extension, sources, access, session).await?.choose(extension)?;
     say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
     Ok(choice.image)
 }
@@ -66,7 +68,7 @@ pub(crate) async fn choose_as(
     access: &Access,
     session: &Session,
 ) -> Result<Choice, CliError> {
-    choice(extension, sources, &rules_of(controller, extension)?, access, session).await
+    Resolver::read(controller, extension, sources, access, session).await?.choose(extension)
 }
 
 /// Rules according to the configuration of the cluster's controller.
@@ -75,38 +77,118 @@ pub(super) fn rules_of(controller: &Controller, extension: &ClusterExtension) ->
     Ok(RuleArgs::of_controller(settings.gates(), controller.dependency_mode))
 }
 
-async fn choice(
-    extension: &ClusterExtension,
-    sources: &[String],
-    rules: &RuleArgs,
-    access: &Access,
-    session: &Session,
-) -> Result<Choice, CliError> {
-    let mut query = Query::of_extension(extension, rules)?;
-    let catalogs = read(&query, false, sources, rules, access, session).await?;
-    query.name_default_channel(&catalogs)?;
-    let dependencies = if query.rules.judges_dependencies() || rules.settings()?.cluster_constraints {
-        DependencyInputs::of_cluster(&access.cluster.connect().await?, rules, session).await?
-    } else {
-        DependencyInputs::default()
-    };
-    let inputs = AnswerInputs { catalogs: &catalogs, dependencies: &dependencies, explain: false };
-    let answer = Answer::new(&query, &inputs);
-    let text = answer_text(&answer);
-    match answer.chosen {
-        Some(chosen) => Ok(Choice {
-            bundle: chosen.bundle,
-            version: chosen.version,
-            release: chosen.release,
-            catalog: chosen.catalog,
-            image: chosen.image,
-            unchanged: answer.outcome == ResolutionOutcome::Stay,
-            text,
-            warnings: answer.warnings,
-            channels: query.filter.channels,
-        }),
-        None => Err(CliError::Message(answer.code.unwrap_or(Code::NoCandidate), failure_text(&answer))),
+/// Catalogs and rules of an extension, read once for several version ranges.
+pub(crate) struct Resolver {
+    rules: RuleArgs,
+    catalogs: Catalogs,
+    dependencies: DependencyInputs,
+}
+
+impl Resolver {
+    /// Reads the catalogs, with the configuration of the cluster's controller. `sources` are catalogs as given on the
+    /// command line.
+    ///
+    /// # Errors
+    /// A catalog cannot be read, or the request is invalid.
+    pub(crate) async fn read(
+        controller: &Controller,
+        extension: &ClusterExtension,
+        sources: &[String],
+        access: &Access,
+        session: &Session,
+    ) -> Result<Self, CliError> {
+        Self::with_rules(rules_of(controller, extension)?, extension, sources, access, session).await
     }
+
+    async fn with_rules(
+        rules: RuleArgs,
+        extension: &ClusterExtension,
+        sources: &[String],
+        access: &Access,
+        session: &Session,
+    ) -> Result<Self, CliError> {
+        let query = Query::of_extension(extension, &rules)?;
+        let catalogs = read(&query, false, sources, &rules, access, session).await?;
+        let dependencies = if query.rules.judges_dependencies() || rules.settings()?.cluster_constraints {
+            DependencyInputs::of_cluster(&access.cluster.connect().await?, &rules, session).await?
+        } else {
+            DependencyInputs::default()
+        };
+        Ok(Self { rules, catalogs, dependencies })
+    }
+
+    /// Bundle for the extension that was read, or for the same one with another version range.
+    ///
+    /// # Errors
+    /// No bundle can be chosen.
+    pub(crate) fn choose(&self, extension: &ClusterExtension) -> Result<Choice, CliError> {
+        let (query, answer) = self.answer(extension, false)?;
+        let text = answer_text(&answer);
+        match answer.chosen {
+            Some(chosen) => Ok(Choice {
+                bundle: chosen.bundle,
+                version: chosen.version,
+                release: chosen.release,
+                catalog: chosen.catalog,
+                image: chosen.image,
+                unchanged: answer.outcome == ResolutionOutcome::Stay,
+                text,
+                warnings: answer.warnings,
+                channels: query.filter.channels,
+            }),
+            None => Err(CliError::Message(answer.code.unwrap_or(Code::NoCandidate), failure_text(&answer))),
+        }
+    }
+
+    /// Text of `olm resolve --explain`, and the error if nothing can be chosen.
+    ///
+    /// # Errors
+    /// The request is invalid.
+    pub(crate) fn explain(&self, extension: &ClusterExtension) -> Result<(String, Option<String>), CliError> {
+        let (_, answer) = self.answer(extension, true)?;
+        let error = answer.chosen.is_none().then(|| failure_text(&answer));
+        Ok((answer_text(&answer), error))
+    }
+
+    /// Versions that the resolver allows for the extension.
+    ///
+    /// # Errors
+    /// The request is invalid.
+    pub(crate) fn allowed_versions(&self, extension: &ClusterExtension) -> Result<AllowedVersions, CliError> {
+        let (_, answer) = self.answer(extension, true)?;
+        let chosen = answer.explanation.as_ref().and_then(|explanation| explanation.chosen.as_ref());
+        let chosen = chosen.map(|choice| choice.version.clone());
+        let bundles = answer.explanation.iter().flat_map(|explanation| &explanation.catalogs);
+        let bundles = bundles.flat_map(|catalog| &catalog.bundles).filter(|bundle| is_candidate(bundle.fate));
+        let versions = highest_first(bundles.filter_map(|bundle| bundle.version.as_deref()));
+        Ok(AllowedVersions { chosen, versions })
+    }
+
+    fn answer(&self, extension: &ClusterExtension, explain: bool) -> Result<(Query, Answer), CliError> {
+        let mut query = Query::of_extension(extension, &self.rules)?;
+        query.name_default_channel(&self.catalogs)?;
+        let inputs = AnswerInputs { catalogs: &self.catalogs, dependencies: &self.dependencies, explain };
+        let answer = Answer::new(&query, &inputs);
+        Ok((query, answer))
+    }
+}
+
+/// Versions that an extension may have next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct AllowedVersions {
+    /// Version that the resolver chooses.
+    pub(crate) chosen: Option<String>,
+    /// All versions that it would choose if requested, highest first.
+    pub(crate) versions: Vec<String>,
+}
+
+/// Distinct versions in descending order.
+fn highest_first<'a>(versions: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let parsed = |text: &'a str| Some((Version::parse(text).ok()?, text));
+    let mut versions: Vec<_> = versions.filter_map(parsed).collect();
+    versions.sort_by(|a, b| b.cmp(a));
+    versions.dedup_by(|a, b| a.1 == b.1);
+    versions.into_iter().map(|(_, text)| text.to_owned()).collect()
 }
 
 /// Reads the catalogs of the request. `others` includes all other packages.
@@ -129,4 +211,15 @@ pub(super) async fn read(
         indexing: rules.indexing()?,
     };
     reading.read(session).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allowed_versions_are_distinct_and_highest_first() {
+        let versions = ["1.9.0", "1.10.0", "1.9.0", "x", "1.10.0-rc.1"];
+        assert_eq!(highest_first(versions.into_iter()), ["1.10.0", "1.10.0-rc.1", "1.9.0"]);
+    }
 }

@@ -28,7 +28,7 @@ use self::answer::{Answer, AnswerInputs};
 use self::answer_text::text;
 pub(crate) use self::available::{AvailableUpgrade, AvailableUpgrades, available_upgrades};
 use self::catalogs::{Catalogs, Reading};
-pub(crate) use self::choice::{Choice, choose, choose_as};
+pub(crate) use self::choice::{AllowedVersions, Choice, Resolver, choose, choose_as};
 use self::dependency_inputs::{DependencyInputs, split_with};
 use self::plan::Printing;
 pub(crate) use self::plan::{InstallPlan, PlannedExtension, plan_as};

@@ -9,6 +9,8 @@ mod plan;
 mod risk;
 mod target;
 
+use std::sync::Arc;
+
 use clap::Args;
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_revision::generate::BundleIdentity;
@@ -16,7 +18,8 @@ use olm_revision::generate::BundleIdentity;
 use self::plan::Plan;
 use self::risk::Risks;
 use self::target::{RollbackTarget, target};
-use crate::change::{self, ChangeArgs, ChangeFormat};
+use crate::bundle_source::{self, BundleFiles};
+use crate::change::{self, ChangeArgs, ChangeFormat, DryRun, WrittenObject};
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, Diff, collision_error};
 use crate::error::{CliError, Code};
@@ -82,114 +85,196 @@ pub(crate) struct RollbackArgs {
 /// There is no target, the rollback may lose data, or it fails.
 pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.access.cluster.connect().await?;
-    let live = observe::extension(&cluster, &args.name, session).await?;
-    if live.metadata.deletion_timestamp.is_some() {
-        let text = format!("ClusterExtension {} is being deleted", args.name);
-        return Err(CliError::findings(text));
+    let request = RollbackRequest {
+        cluster: &cluster,
+        name: &args.name,
+        to: args.to.as_deref(),
+        accept_risk: args.accept_risk,
+        catalogs: &args.catalogs,
+        access: &args.access,
+        session,
+    };
+    let read = async |image: &str| {
+        bundle_source::read(image, &args.access.images, request.session).await.map(Arc::new)
+    };
+    let rollback = request.prepare(read).await?;
+    if let Some(note) = &rollback.note {
+        say(&format!("warning: {note}"));
     }
-    let sets = observe::revisions(&cluster, &args.name, session).await?;
-    let target = target(&args.name, args.to.as_deref(), &records(&sets))?;
-    let mut plan = Plan::new(&live, &target, &sets);
-    let controller = Controller::read(&cluster, session).await?;
-    let inputs =
-        Inputs { cluster: &cluster, args: &args, controller: &controller, target: &target, sets: &sets };
-    let choice = inputs.choice(&plan.desired, session).await?;
-    let seen = inputs.difference(&plan.desired, &choice, session).await?;
-    if let Some(error) = seen.as_ref().ok().and_then(|diff| collision_error(&diff.collisions)) {
+    if let Some(error) = rollback.collision() {
         return Err(error);
     }
-    let risks = match &seen {
-        Ok(diff) => Risks::new(diff, &risk::count(diff, &cluster).await, &plan.desired),
-        Err(why) => {
-            Risks { losses: vec![format!("the changes cannot be determined: {why}")], ..Risks::default() }
-        }
-    };
-    if args.accept_risk && !risks.refusals.is_empty() {
-        plan.disable_crd_check();
-    }
-    let warnings = plan.warnings(&choice);
-    print_warnings(args.change.output, warnings.iter());
-    let mut text = plan.text(seen.as_ref().ok(), &warnings);
-    if !risks.is_empty() && !args.accept_risk {
+    print_warnings(args.change.output, rollback.warnings.iter());
+    let mut text = rollback.text(&rollback.warnings);
+    if let Some(error) = rollback.refusal() {
         if args.change.output == ChangeFormat::Table {
             session.output.text(&text)?;
         }
-        return Err(refusal(&args.name, &risks));
+        return Err(error);
     }
-    text += &plan.afterwards(&risks);
-    if let (Some(_), Ok(diff)) = (args.change.dry_run, &seen) {
+    text += &rollback.afterwards();
+    if let (Some(_), Ok(diff)) = (args.change.dry_run, &rollback.diff) {
         text += &format!("\n{}\n", diff.text());
     }
-    let written = change::apply(&cluster, Some(&live), &plan.desired, args.change.dry_run, session).await?;
-    let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
+    let written = rollback.carry_out(&cluster, args.change.dry_run, session).await?;
+    let before = installed(&rollback.live).map(|bundle| bundle.name);
+    let bundles = (Some(rollback.choice.bundle), before);
     change::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
 }
 
-fn refusal(name: &str, risks: &Risks) -> CliError {
-    CliError::findings(format!(
-        "the rollback of {name} is refused:{}\nnothing has been changed; back up your data, then run the command with --accept-risk",
-        risks.text()
-    ))
+/// Requested rollback.
+pub(crate) struct RollbackRequest<'a> {
+    pub(crate) cluster: &'a Cluster,
+    /// Name of the extension.
+    pub(crate) name: &'a str,
+    /// Revision or version. `None` for the newest possible target.
+    pub(crate) to: Option<&'a str>,
+    pub(crate) accept_risk: bool,
+    /// Catalogs as given on the command line.
+    pub(crate) catalogs: &'a [String],
+    pub(crate) access: &'a Access,
+    pub(crate) session: &'a Session,
 }
 
-/// Inputs to predict a rollback.
-struct Inputs<'a> {
-    cluster: &'a Cluster,
-    args: &'a RollbackArgs,
-    controller: &'a Controller,
-    target: &'a RollbackTarget,
-    sets: &'a [ClusterObjectSet],
+/// Predicted rollback, which is not written yet.
+#[derive(Debug)]
+pub(crate) struct PreparedRollback {
+    /// The extension as read.
+    pub(crate) live: ClusterExtension,
+    pub(crate) choice: Choice,
+    /// Changes, or the reason for which they cannot be determined.
+    pub(crate) diff: Result<Diff, String>,
+    /// Other source of the compared objects, if the bundle image cannot be read.
+    pub(crate) note: Option<String>,
+    pub(crate) warnings: Vec<String>,
+    plan: Plan,
+    risks: Risks,
+    accept_risk: bool,
 }
 
-impl Inputs<'_> {
+impl RollbackRequest<'_> {
+    /// Finds the target and predicts the changes. `read` reads the bundle of an image.
+    ///
+    /// # Errors
+    /// There is no target, no catalog contains it, or the cluster cannot be read.
+    pub(crate) async fn prepare(
+        &self,
+        read: impl AsyncFn(&str) -> Result<Arc<BundleFiles>, CliError>,
+    ) -> Result<PreparedRollback, CliError> {
+        let Self { cluster, name, session, accept_risk, .. } = *self;
+        let live = observe::changeable_extension(cluster, name, session).await?;
+        let sets = observe::revisions(cluster, name, session).await?;
+        let target = target(name, self.to, &records(&sets))?;
+        let mut plan = Plan::new(&live, &target, &sets);
+        let controller = Controller::read(cluster, session).await?;
+        let choice = self.choice(&controller, &target, &plan.desired).await?;
+        let compared = ComparedExtension { cluster, extension: &plan.desired, session };
+        let seen = compared.difference(&choice.image, &controller, read).await?;
+        let (diff, note) = match seen {
+            Ok(diff) => (Ok(diff), None),
+            Err(why) => match sets.iter().find(|set| Some(observe::number(set)) == target.revision) {
+                Some(set) => self.stored_difference(&compared, set, why).await?,
+                None => (Err(why), None),
+            },
+        };
+        let risks = match &diff {
+            Ok(diff) => Risks::new(diff, &risk::count(diff, cluster).await, &plan.desired),
+            Err(why) => {
+                Risks { losses: vec![format!("the changes cannot be determined: {why}")], ..Risks::default() }
+            }
+        };
+        if accept_risk && !risks.refusals.is_empty() {
+            plan.disable_crd_check();
+        }
+        let warnings = plan.warnings(&choice);
+        Ok(PreparedRollback { live, choice, diff, note, warnings, plan, risks, accept_risk })
+    }
+
     /// Bundle that operator-controller will choose.
-    async fn choice(&self, desired: &ClusterExtension, session: &Session) -> Result<Choice, CliError> {
-        let version = &self.target.version;
-        let chosen =
-            choose_as(self.controller, desired, &self.args.catalogs, &self.args.access, session).await;
+    async fn choice(
+        &self,
+        controller: &Controller,
+        target: &RollbackTarget,
+        desired: &ClusterExtension,
+    ) -> Result<Choice, CliError> {
+        let version = &target.version;
+        let chosen = choose_as(controller, desired, self.catalogs, self.access, self.session).await;
         let choice = chosen.map_err(|failure| match failure {
             CliError::Message(Code::NoCandidate, text) => CliError::no_candidate(format!(
                 "{text}\na rollback needs a catalog that contains version {version} in a channel that the extension allows"
             )),
             other => other,
         })?;
-        match &self.target.bundle {
+        match &target.bundle {
             Some(bundle) if *bundle != choice.bundle => Err(CliError::no_candidate(format!(
                 "for version {version} operator-controller would choose {} of catalog {}, but revision {} had {bundle}",
                 choice.bundle,
                 choice.catalog,
-                self.target.revision.unwrap_or_default()
+                target.revision.unwrap_or_default()
             ))),
             _ => Ok(choice),
         }
     }
 
-    /// Changes that the rollback makes. If the bundle image cannot be read, compares the objects that its revision
-    /// kept. The inner error contains the reason if neither works.
-    async fn difference(
+    /// Changes according to the objects that the revision `set` kept, and a note about it. `why` is the reason for which
+    /// the bundle image cannot be read. The inner error contains the reason if neither works.
+    async fn stored_difference(
         &self,
-        desired: &ClusterExtension,
-        choice: &Choice,
-        session: &Session,
-    ) -> Result<Result<Diff, String>, CliError> {
-        let Self { cluster, args, controller, target, sets } = self;
-        let compared = ComparedExtension { cluster, extension: desired, session };
-        let why = match compared.with_image(&choice.image, controller, &args.access).await {
-            Err(CliError::Message(Code::Operational | Code::Usage, why)) => why,
-            seen => return seen.map(Ok),
-        };
-        let set = sets.iter().find(|set| Some(observe::number(set)) == target.revision);
-        let Some(set) = set else { return Ok(Err(why)) };
-        let phases = match session.interruptible(observe::stored(cluster, set)).await? {
+        compared: &ComparedExtension<'_>,
+        set: &ClusterObjectSet,
+        why: String,
+    ) -> Result<(Result<Diff, String>, Option<String>), CliError> {
+        let phases = match self.session.interruptible(observe::stored(self.cluster, set)).await? {
             Ok(phases) => phases,
-            Err(second) => return Ok(Err(format!("{why}; {second}"))),
+            Err(second) => return Ok((Err(format!("{why}; {second}")), None)),
         };
-        say(&format!("warning: comparing the stored objects of revision {}: {why}", observe::number(set)));
+        let note = format!("comparing the stored objects of revision {}: {why}", observe::number(set));
         let RevisionState { name, bundle, version, .. } = RevisionState::alone(set);
-        let package = desired.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
+        let package = compared.extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
         let package = package.map(|catalog| catalog.package_name.clone()).unwrap_or_default();
         let identity = BundleIdentity { name: bundle, package, version, ..BundleIdentity::default() };
         let objects = phases.into_iter().flat_map(|phase| phase.objects).map(|held| held.object).collect();
-        compared.with_objects(&identity, &name, objects).await.map(Ok)
+        Ok((Ok(compared.with_objects(&identity, &name, objects).await?), Some(note)))
+    }
+}
+
+impl PreparedRollback {
+    /// Error if an object of the bundle belongs to another extension.
+    pub(crate) fn collision(&self) -> Option<CliError> {
+        self.diff.as_ref().ok().and_then(|diff| collision_error(&diff.collisions))
+    }
+
+    /// Error if data may be lost, or operator-controller would refuse the rollback, unless the risk is accepted.
+    pub(crate) fn refusal(&self) -> Option<CliError> {
+        let name = self.live.metadata.name.as_deref().unwrap_or_default();
+        (!self.risks.is_empty() && !self.accept_risk).then(|| {
+            CliError::findings(format!(
+                "the rollback of {name} is refused:{}\nnothing has been changed; back up your data, then run the command with --accept-risk",
+                self.risks.text()
+            ))
+        })
+    }
+
+    /// Text output: from, to, and changes.
+    pub(crate) fn text(&self, warnings: &[String]) -> String {
+        self.plan.text(self.diff.as_ref().ok(), warnings)
+    }
+
+    /// Text about the accepted risks, and the way to end the pin.
+    pub(crate) fn afterwards(&self) -> String {
+        self.plan.afterwards(&self.risks)
+    }
+
+    /// Writes the extension.
+    ///
+    /// # Errors
+    /// The API server refuses it or does not answer.
+    pub(crate) async fn carry_out(
+        &self,
+        cluster: &Cluster,
+        dry_run: Option<DryRun>,
+        session: &Session,
+    ) -> Result<WrittenObject, CliError> {
+        change::apply(cluster, Some(&self.live), &self.plan.desired, dry_run, session).await
     }
 }

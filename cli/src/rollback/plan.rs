@@ -30,29 +30,25 @@ const KUBECTL_APPLY: &str = "kubectl-client-side-apply";
 
 /// Planned rollback.
 #[derive(Debug)]
-pub(super) struct Plan<'a> {
-    live: &'a ClusterExtension,
-    target: &'a RollbackTarget,
+pub(super) struct Plan {
+    live: ClusterExtension,
+    target: RollbackTarget,
     /// Revision that adopted the installation from Helm, if any.
     adopted: Option<String>,
     /// The desired extension.
     pub(super) desired: ClusterExtension,
 }
 
-impl<'a> Plan<'a> {
+impl Plan {
     /// Plans to roll back the extension `live`, which has the revisions `sets`, to `target`.
-    pub(super) fn new(
-        live: &'a ClusterExtension,
-        target: &'a RollbackTarget,
-        sets: &[ClusterObjectSet],
-    ) -> Self {
+    pub(super) fn new(live: &ClusterExtension, target: &RollbackTarget, sets: &[ClusterObjectSet]) -> Self {
         let mut desired = live.clone();
         if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
             catalog.version = Some(target.version.clone());
             catalog.upgrade_constraint_policy = Some(UpgradeConstraintPolicy::SelfCertified);
         }
         let adopted = sets.iter().find(|set| is_migrated(set)).and_then(|set| set.metadata.name.clone());
-        Self { live, target, adopted, desired }
+        Self { live: live.clone(), target: target.clone(), adopted, desired }
     }
 
     /// Disables the CRD upgrade check, so that operator-controller accepts unsafe CRDs.
@@ -68,7 +64,7 @@ impl<'a> Plan<'a> {
     pub(super) fn warnings(&self, choice: &Choice) -> Vec<String> {
         let mut warnings = choice.warnings.clone();
         warnings.extend(self.target.warning.clone());
-        if is_paused(self.live) {
+        if is_paused(&self.live) {
             warnings.push("the extension is paused: the rollback starts when it is resumed".to_owned());
         }
         if let Some(revision) = &self.adopted {
@@ -101,7 +97,7 @@ impl<'a> Plan<'a> {
     /// Text output of the rollback.
     pub(super) fn text(&self, diff: Option<&Diff>, warnings: &[String]) -> String {
         let name = self.live.metadata.name.as_deref().unwrap_or_default();
-        let before = installed(self.live).map_or_else(
+        let before = installed(&self.live).map_or_else(
             || "nothing is installed".to_owned(),
             |bundle| format!("{}, version {}", bundle.name, bundle.version),
         );
@@ -155,7 +151,7 @@ impl<'a> Plan<'a> {
 
     /// Patch that reverts the rollback.
     fn unpin(&self) -> Value {
-        let was = catalog(self.live);
+        let was = catalog(&self.live);
         let version = was.and_then(|was| was.version.as_ref());
         let policy = was.and_then(|was| was.upgrade_constraint_policy.as_ref());
         let mut patch = json!({
@@ -163,8 +159,8 @@ impl<'a> Plan<'a> {
         });
         let install =
             |extension: &ClusterExtension| extension.spec.as_ref().and_then(|spec| spec.install.clone());
-        if install(self.live) != install(&self.desired) {
-            patch["spec"]["install"] = json!(install(self.live));
+        if install(&self.live) != install(&self.desired) {
+            patch["spec"]["install"] = json!(install(&self.live));
         }
         patch
     }

@@ -1,11 +1,16 @@
-//! ClusterCatalogs, and their content from catalogd through the API server's service proxy.
+//! ClusterCatalogs, and their content from catalogd: through the API server's service proxy, or directly inside of the
+//! cluster.
 
-use std::path::PathBuf;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{AsyncBufRead, AsyncBufReadExt};
-use http::Request;
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request, Uri};
 use kube::api::{Api, ListParams};
+use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config, ResourceExt};
 use olm_api::ClusterCatalog;
@@ -13,7 +18,7 @@ use olm_api::conditions::types;
 use olm_runtime::cluster::list_all;
 use tokio::time::timeout;
 
-use super::{Sink, accept};
+use super::{Sink, accept, catalogd};
 use crate::catalog::package::listed;
 use crate::error::CliError;
 use crate::session::Session;
@@ -21,7 +26,7 @@ use crate::session::Session;
 /// Service of catalogd and its port name, as in the install files.
 const SERVICE: &str = "https:catalogd-service:443";
 /// Deadline for the API server: to connect, for a response, and for each further part of it.
-const DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const DEADLINE: Duration = Duration::from_secs(30);
 /// Page size of list calls.
 const PAGE: u32 = 200;
 /// Largest object of a catalog. catalogd rejects larger ones.
@@ -41,20 +46,37 @@ pub(crate) struct ClusterArgs {
     /// Namespace that catalogd and operator-controller run in
     #[arg(long, value_name = "NAMESPACE", default_value = "olmv1-system", help_heading = "Cluster")]
     catalogd_namespace: String,
+    /// Connection that takes the place of these flags, such as that of the user of a request.
+    #[arg(skip)]
+    connected: Option<Arc<Cluster>>,
 }
 
 /// Connection to a cluster.
+#[derive(Clone)]
 pub(crate) struct Cluster {
     client: Client,
     /// Host of the API server, for messages.
     server: String,
     namespace: String,
+    /// Folder with the CAs of catalogd, which is called directly. `None`: through the API server.
+    catalogd_cas: Option<PathBuf>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("server", &self.server).finish_non_exhaustive()
+    }
 }
 
 impl ClusterArgs {
     /// Reports whether a flag selects a cluster.
     pub(crate) fn is_given(&self) -> bool {
-        self.kubeconfig.is_some() || self.context.is_some()
+        self.kubeconfig.is_some() || self.context.is_some() || self.connected.is_some()
+    }
+
+    /// The same flags with this connection, which [`Self::connect`] then returns.
+    pub(crate) fn connected_to(&self, cluster: &Arc<Cluster>) -> Self {
+        Self { connected: Some(Arc::clone(cluster)), ..self.clone() }
     }
 
     /// Reads the configuration. Does not connect yet.
@@ -62,6 +84,9 @@ impl ClusterArgs {
     /// # Errors
     /// The configuration names no cluster.
     pub(crate) async fn connect(&self) -> Result<Cluster, CliError> {
+        if let Some(cluster) = &self.connected {
+            return Ok(Cluster::clone(cluster));
+        }
         let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
         let failed = |error: &dyn std::error::Error| {
             CliError::operational(format!(
@@ -81,11 +106,43 @@ impl ClusterArgs {
         config.read_timeout = Some(DEADLINE);
         let server = config.cluster_url.host().unwrap_or_default().to_owned();
         let client = Client::try_from(config).map_err(|error| failed(&error))?;
-        Ok(Cluster { client, server, namespace: self.catalogd_namespace.clone() })
+        Ok(Cluster { client, server, namespace: self.catalogd_namespace.clone(), catalogd_cas: None })
+    }
+
+    /// Connection inside of the cluster without credentials, for [`Cluster::as_user`].
+    ///
+    /// # Errors
+    /// `ca` has no certificate.
+    pub(crate) fn of_pod(&self, url: Uri, ca: &Path, catalogd_cas: PathBuf) -> Result<Cluster, CliError> {
+        let server = url.host().unwrap_or_default().to_owned();
+        Ok(Cluster {
+            client: catalogd::client(url, ca)?,
+            server,
+            namespace: self.catalogd_namespace.clone(),
+            catalogd_cas: Some(catalogd_cas),
+        })
     }
 }
 
 impl Cluster {
+    /// The same connection with the value of the header `Authorization`.
+    pub(crate) fn as_user(&self, authorization: HeaderValue) -> Self {
+        let base = self.client.clone();
+        let service = tower::service_fn(move |mut request: Request<Body>| {
+            request.headers_mut().insert(AUTHORIZATION, authorization.clone());
+            let base = base.clone();
+            async move { base.send(request).await }
+        });
+        Self { client: Client::new(service, self.client.default_namespace()), ..self.clone() }
+    }
+
+    /// Connection of a pod to an API server of a test.
+    #[cfg(test)]
+    pub(crate) fn of_test(client: Client) -> Self {
+        let catalogd_cas = Some(PathBuf::from("/nonexistent"));
+        Self { client, server: "api.test".to_owned(), namespace: "olmv1-system".to_owned(), catalogd_cas }
+    }
+
     /// All ClusterCatalogs, by name.
     ///
     /// # Errors
@@ -178,9 +235,16 @@ impl Cluster {
         sink: &mut Sink<'_>,
     ) -> Result<(), CliError> {
         let step = session.progress.step(format!("reading catalog {name}"));
-        let request = Request::get(content_path(&self.namespace, name)).body(Vec::new());
+        let (client, path) = match &self.catalogd_cas {
+            None => (self.client.clone(), content_path(&self.namespace, name)),
+            Some(cas) => {
+                let url = catalogd::url(name, self.catalog(name, session).await?)?;
+                (catalogd::client(url, cas)?, "/api/v1/all".to_owned())
+            }
+        };
+        let request = Request::get(path).body(Vec::new());
         let request = request.map_err(|error| CliError::at(format!("catalog {name}"), error))?;
-        let answer = session.interruptible(within(self.client.request_stream(request))).await?;
+        let answer = session.interruptible(within(client.request_stream(request))).await?;
         let answer = answer.map_err(|error| content_failure(name, &self.namespace, &error))?;
         let mut lines = Lines { answer, line: Vec::new(), total: 0 };
         let mut count = 0_usize;

@@ -1,6 +1,5 @@
 //! Catalogs and bundles in registries, pulled to a temporary folder that is removed on drop.
 
-use std::env;
 use std::path::{Path, PathBuf};
 
 use olm_oci::{Config, CredentialSource, Credentials, ImageLabels, Limits, Puller, Reference, Selector};
@@ -49,7 +48,7 @@ impl ImageArgs {
                 Err(CliError::usage(format!("--authfile {}: no such file", file.display())))
             }
             Some(file) => Ok(Some(file.clone())),
-            None => Ok(default_authfiles(|name| env::var_os(name).map(PathBuf::from))
+            None => Ok(default_authfiles(|name| olm_os::variable(name).map(PathBuf::from))
                 .into_iter()
                 .find(|file| concerns(file, reference))),
         }

@@ -1,5 +1,6 @@
 //! Catalog sources: a directory, an image, or catalogd in a cluster. All of them yield the same objects.
 
+mod catalogd;
 mod cluster;
 mod directory;
 mod image;
@@ -8,6 +9,7 @@ mod kinds;
 mod platform;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use olm_fbc::Meta;
 use olm_version::quote;
@@ -33,20 +35,22 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Parses `text`: the path of an existing directory, `cluster`, `cluster/NAME`, or an image reference.
+    /// Parses `text`: `cluster`, `cluster/NAME`, the path of an existing directory, or an image reference. The folder
+    /// `cluster` is `./cluster`.
     ///
     /// # Errors
     /// It is none of these. For an object of classic OLM the message names its v1 equivalent.
     pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
-        let instead = "the catalog directory that it was built from, or the image that `catalog push` pushed";
-        if let Some(path) = local_directory(text, instead)? {
-            return Ok(Self::Directory(path));
-        }
+        // First, so that the content of the working directory changes no meaning.
         if text == "cluster" {
             return Ok(Self::Cluster(None));
         }
         if let Some(name) = text.strip_prefix("cluster/").filter(|rest| !rest.contains([':', '@', '/'])) {
             return Ok(Self::Cluster(Some(name.to_owned())));
+        }
+        let instead = "the catalog directory that it was built from, or the image that `catalog push` pushed";
+        if let Some(path) = local_directory(text, instead)? {
+            return Ok(Self::Directory(path));
         }
         text.parse().map(Self::Image).map_err(|error: olm_oci::ReferenceError| {
             CliError::usage(format!(
@@ -100,7 +104,7 @@ pub(crate) struct SourceArgs {
 }
 
 /// Flags for access to all kinds of sources.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Access {
     #[command(flatten)]
     pub(crate) images: ImageArgs,
@@ -109,6 +113,11 @@ pub(crate) struct Access {
 }
 
 impl Access {
+    /// The same flags with this connection to the cluster.
+    pub(crate) fn connected_to(&self, cluster: &Arc<Cluster>) -> Self {
+        Self { images: self.images.clone(), cluster: self.cluster.connected_to(cluster) }
+    }
+
     /// Reads every object of `source` into `sink`, with the name of its catalog: that of the ClusterCatalog, else the
     /// source as given.
     ///

@@ -6,7 +6,7 @@
 pub(crate) mod age;
 pub(crate) mod health;
 pub(crate) mod observe;
-mod text;
+pub(crate) mod text;
 pub(crate) mod tree;
 
 #[cfg(test)]

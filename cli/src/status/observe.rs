@@ -111,6 +111,22 @@ pub(crate) async fn extension(
     Err(CliError::no_candidate(format!("there is no ClusterExtension {}; {names}", quote(name))))
 }
 
+/// The extension `name`, which is not being deleted.
+///
+/// # Errors
+/// It does not exist, is being deleted, or cannot be read.
+pub(crate) async fn changeable_extension(
+    cluster: &Cluster,
+    name: &str,
+    session: &Session,
+) -> Result<ClusterExtension, CliError> {
+    let found = extension(cluster, name, session).await?;
+    if found.metadata.deletion_timestamp.is_some() {
+        return Err(CliError::findings(format!("ClusterExtension {} is being deleted", quote(name))));
+    }
+    Ok(found)
+}
+
 /// Revisions of the extension `name`, oldest first.
 ///
 /// # Errors

@@ -92,7 +92,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
 }
 
 /// Version and channels that `spec` requests.
-fn requested(state: &ExtensionState) -> String {
+pub(crate) fn requested(state: &ExtensionState) -> String {
     let version = match state.requested_version.as_str() {
         "" => "any version".to_owned(),
         version => format!("version {version}"),
@@ -109,12 +109,18 @@ fn requested(state: &ExtensionState) -> String {
     format!("{version}{channels}{policy}")
 }
 
-fn conditions(conditions: &[Condition], now: Timestamp, wide: bool) -> String {
+/// Conditions in the order of the output. Without `wide`, those that repeat others or report no deprecation are omitted.
+pub(crate) fn shown(conditions: &[Condition], wide: bool) -> Vec<&Condition> {
     let mut shown: Vec<&Condition> = conditions.iter().collect();
     let is_true = |condition: &Condition| condition.status == Status::True.as_str();
     shown.retain(|one| wide || !DEPRECATIONS.contains(&one.type_.as_str()) || is_true(one));
     shown.retain(|one| wide || !SUMMARY.contains(&one.type_.as_str()));
     shown.sort_by_key(|condition| (rank(&condition.type_), condition.type_.clone()));
+    shown
+}
+
+fn conditions(conditions: &[Condition], now: Timestamp, wide: bool) -> String {
+    let shown = shown(conditions, wide);
     if shown.is_empty() {
         return "\nConditions: none yet\n".to_owned();
     }
@@ -133,8 +139,9 @@ fn rank(type_: &str) -> usize {
     order.iter().position(|known| *known == type_).unwrap_or(order.len())
 }
 
-fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
-    let stage = match revision.stage {
+/// Stage of the revision in words.
+pub(crate) fn stage(revision: &RevisionState) -> &'static str {
+    match revision.stage {
         Stage::New => "new",
         Stage::RollingOut if revision.succeeded => "being repaired",
         Stage::RollingOut => "rolling out",
@@ -145,7 +152,11 @@ fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
         Stage::Archiving => "being archived",
         Stage::Archived => "archived",
         Stage::Deleting => "being deleted",
-    };
+    }
+}
+
+fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
+    let stage = stage(revision);
     let bundle = if revision.bundle.is_empty() { "no bundle recorded" } else { &revision.bundle };
     let adopted = if revision.adopted_from_helm { ", adopted from Helm" } else { "" };
     let created = match age(now, revision.created.as_deref()) {
@@ -169,14 +180,20 @@ fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
     text
 }
 
-fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
-    let (branch, below) = if is_last { ("└─", "  ") } else { ("├─", "│ ") };
+/// Progress of the phase in words.
+pub(crate) fn progress(phase: &PhaseState) -> String {
     let total = phase.objects.len();
-    let progress = match phase.progress {
+    match phase.progress {
         Progress::Complete => format!("{total} ready"),
         Progress::Current => format!("{} of {total} ready", phase.ready),
         Progress::Waiting => format!("waiting for the previous phase, {} of {total} ready", phase.ready),
-    };
+    }
+}
+
+fn phase(phase: &PhaseState, is_last: bool, wide: bool) -> String {
+    let (branch, below) = if is_last { ("└─", "  ") } else { ("├─", "│ ") };
+    let total = phase.objects.len();
+    let progress = progress(phase);
     let mut text = format!("{branch} {}  {progress}\n", phase.name);
     let room = if wide { usize::MAX } else { SHOWN };
     let mut settled = 0;

@@ -164,6 +164,21 @@ impl ObjectStatus {
     pub(crate) fn is_settled(self) -> bool {
         matches!(self, Self::Ready | Self::HandedOver)
     }
+
+    /// State in words.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::NotReady => "not ready",
+            Self::HandedOver => "handed over",
+            Self::NotTaken => "not adopted yet",
+            Self::Collision => "collision",
+            Self::Deleting => "being deleted",
+            Self::Missing => "missing",
+            Self::NotServed => "kind not served",
+            Self::Unknown => "cannot be read",
+        }
+    }
 }
 
 impl ExtensionState {
@@ -413,18 +428,7 @@ fn controller(object: &Value) -> Option<&Value> {
 impl std::fmt::Display for ObjectState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.kind, qualified(&self.namespace, &self.name))?;
-        let state = match self.state {
-            ObjectStatus::Ready => "ready",
-            ObjectStatus::NotReady => "not ready",
-            ObjectStatus::HandedOver => "handed over",
-            ObjectStatus::NotTaken => "not adopted yet",
-            ObjectStatus::Collision => "collision",
-            ObjectStatus::Deleting => "being deleted",
-            ObjectStatus::Missing => "missing",
-            ObjectStatus::NotServed => "kind not served",
-            ObjectStatus::Unknown => "cannot be read",
-        };
-        write!(f, " {state}")?;
+        write!(f, " {}", self.state.as_str())?;
         // States that need no message.
         let is_plain = matches!(self.state, ObjectStatus::Missing | ObjectStatus::Deleting);
         match self.messages.join("; ") {

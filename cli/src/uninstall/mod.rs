@@ -77,13 +77,10 @@ pub(crate) struct UninstallArgs {
 /// The extension does not exist, its policy forbids the deletion, the answer is no, or the deletion takes too long.
 pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
-    let observed = observe::observe(&cluster, &args.name, session).await?;
-    let mut plan = UninstallPlan::new(&observed, args.keep_crds);
-    for definition in &mut plan.definitions {
-        count(&cluster, definition, session).await?;
-    }
-    let plan = plan.counted();
-    print_plan(&plan, args.change.output, session)?;
+    let planned = PlannedUninstall::read(&cluster, &args.name, args.keep_crds, session).await?;
+    planned.notes.iter().for_each(|note| say(&format!("warning: {note}")));
+    let PlannedUninstall { extension, plan, .. } = &planned;
+    print_plan(plan, args.change.output, session)?;
     if args.plan {
         return Ok(());
     }
@@ -95,15 +92,7 @@ pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<()
         session.output.finish()?;
         change::confirm(&plan.question(), args.yes, session).await?;
     }
-    let sets: Vec<ClusterObjectSet> = observed.revisions.into_iter().map(|revision| revision.set).collect();
-    let extension = observed.extension;
-    if args.keep_crds {
-        keep_definitions(&cluster, &extension, &args, session).await?;
-    }
-    if plan.keeps_definitions() && dry_run.is_none() {
-        policy_applied(&cluster, &extension, POLICY_LIMIT.min(args.change.timeout), session).await?;
-    }
-    let written = delete(&cluster, &extension, dry_run, session).await?;
+    let written = planned.carry_out(&cluster, args.change.timeout, dry_run, session).await?;
     if matches!(args.change.output, ChangeFormat::Table | ChangeFormat::Name) {
         change::print(args.change.output, "", &[written], &mut session.output)?;
     }
@@ -112,8 +101,80 @@ pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<()
     }
     session.output.finish()?;
     let deleted: Vec<&OwnedCrd> = plan.definitions.iter().filter(|definition| !definition.kept).collect();
-    let message = deletion(&cluster, &extension, &sets, &deleted, args.change.timeout, session).await?;
+    let message =
+        deletion(&cluster, extension, &planned.sets, &deleted, args.change.timeout, session).await?;
     change::print_end(args.change.output, &message, session)
+}
+
+/// Uninstallation with its effects, which has not begun.
+#[derive(Debug)]
+pub(crate) struct PlannedUninstall {
+    /// The extension as read.
+    pub(crate) extension: ClusterExtension,
+    /// CRDs whose custom resources cannot be counted, with the reason.
+    pub(crate) notes: Vec<String>,
+    sets: Vec<ClusterObjectSet>,
+    plan: UninstallPlan,
+    keep_crds: bool,
+}
+
+impl PlannedUninstall {
+    /// Counts the objects and custom resources that are deleted with the extension `name`. `keep_crds` keeps CRDs and
+    /// custom resources, whatever the policy of the extension is.
+    ///
+    /// # Errors
+    /// The extension does not exist, or the cluster cannot be read.
+    pub(crate) async fn read(
+        cluster: &Cluster,
+        name: &str,
+        keep_crds: bool,
+        session: &Session,
+    ) -> Result<Self, CliError> {
+        let observed = observe::observe(cluster, name, session).await?;
+        let mut plan = UninstallPlan::new(&observed, keep_crds);
+        let mut notes = Vec::new();
+        for definition in &mut plan.definitions {
+            notes.extend(count(cluster, definition, session).await?);
+        }
+        let sets = observed.revisions.into_iter().map(|revision| revision.set).collect();
+        Ok(Self { extension: observed.extension, notes, sets, plan: plan.counted(), keep_crds })
+    }
+
+    /// Error if the policy of the extension forbids to uninstall it now.
+    pub(crate) fn blocked(&self) -> Option<CliError> {
+        self.plan.blocked()
+    }
+
+    /// Confirmation question.
+    pub(crate) fn question(&self) -> String {
+        self.plan.question()
+    }
+
+    /// Text output.
+    pub(crate) fn text(&self) -> String {
+        self.plan.text()
+    }
+
+    /// Deletes the extension. If CRDs are kept, first waits up to `limit` until operator-controller has applied the
+    /// policy.
+    ///
+    /// # Errors
+    /// The API server refuses a write, or the policy is not applied in time: then nothing is deleted.
+    pub(crate) async fn carry_out(
+        &self,
+        cluster: &Cluster,
+        limit: Duration,
+        dry_run: Option<DryRun>,
+        session: &Session,
+    ) -> Result<WrittenObject, CliError> {
+        if self.keep_crds {
+            keep_definitions(cluster, &self.extension, dry_run, session).await?;
+        }
+        if self.plan.keeps_definitions() && dry_run.is_none() {
+            policy_applied(cluster, &self.extension, POLICY_LIMIT.min(limit), session).await?;
+        }
+        delete(cluster, &self.extension, dry_run, session).await
+    }
 }
 
 fn print_plan(plan: &UninstallPlan, notation: ChangeFormat, session: &mut Session) -> Result<(), CliError> {
@@ -129,9 +190,13 @@ fn print_plan(plan: &UninstallPlan, notation: ChangeFormat, session: &mut Sessio
     session.output.result(format, "UninstallPlan", plan, UninstallPlan::text)
 }
 
-/// Counts the custom resources of a CRD. If the user may not list them, prints a warning.
-async fn count(cluster: &Cluster, definition: &mut OwnedCrd, session: &Session) -> Result<(), CliError> {
-    let Some(gvk) = &definition.gvk else { return Ok(()) };
+/// Counts the custom resources of a CRD. Returns the reason for which the user may not list them, if so.
+async fn count(
+    cluster: &Cluster,
+    definition: &mut OwnedCrd,
+    session: &Session,
+) -> Result<Option<String>, CliError> {
+    let Some(gvk) = &definition.gvk else { return Ok(None) };
     let engine = KubeCluster::new(cluster.client().clone());
     match session.interruptible(engine.instances(gvk)).await? {
         Ok(found) => {
@@ -142,23 +207,26 @@ async fn count(cluster: &Cluster, definition: &mut OwnedCrd, session: &Session) 
             });
         }
         Err(error) => {
-            say(&format!("warning: the custom resources of {} cannot be counted: {error}", definition.name))
+            return Ok(Some(format!(
+                "the custom resources of {} cannot be counted: {error}",
+                definition.name
+            )));
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Sets the annotation that keeps the CRDs.
 async fn keep_definitions(
     cluster: &Cluster,
     extension: &ClusterExtension,
-    args: &UninstallArgs,
+    dry_run: Option<DryRun>,
     session: &Session,
 ) -> Result<(), CliError> {
     let mut keeping = extension.clone();
     let policy = UninstallPolicy::KeepCrds.as_str().to_owned();
     keeping.annotations_mut().insert(annotations::EXT_UNINSTALL_POLICY.to_owned(), policy);
-    change::apply(cluster, Some(extension), &keeping, args.change.dry_run, session).await.map(drop)
+    change::apply(cluster, Some(extension), &keeping, dry_run, session).await.map(drop)
 }
 
 /// Waits until every active revision has the policy to keep CRDs. A controller that does not know the policy would

@@ -4,18 +4,18 @@
 use std::collections::BTreeSet;
 
 use kube::ResourceExt;
+use olm_api::ClusterUpgradeStatus;
 use olm_api::cluster_upgrade_status::PlatformType;
-use olm_api::{ClusterExtension, ClusterUpgradeStatus};
 use olm_platform::{MinorVersion, Revision, evaluate};
 
-use super::UpgradeArgs;
 use super::steps::StepContext;
+use super::{UpgradeArgs, with_version};
 use crate::change::{self, ChangeFormat, ExpectedState, WrittenObject, wait_for};
 use crate::cluster_check::{blocking, upgrade_status, upgrades};
 use crate::controller::Controller;
 use crate::error::CliError;
 use crate::progress::say;
-use crate::resolve::{PlatformUpgrade, UpgradeStep, platform_upgrades};
+use crate::resolve::{PlatformUpgrade, platform_upgrades};
 use crate::session::Session;
 use crate::status::observe;
 use crate::status::tree::installed;
@@ -85,7 +85,11 @@ impl StepContext<'_> {
         for upgrade in plan {
             for (index, step) in upgrade.steps.iter().enumerate() {
                 let live = observe::extension(self.cluster, &upgrade.extension, session).await?;
-                let desired = if upgrade.automatic { live.clone() } else { pinned(&live, step) };
+                let desired = if upgrade.automatic {
+                    live.clone()
+                } else {
+                    with_version(&live, Some(step.version.clone()))
+                };
                 let one = self.step(&live, &desired, step, session).await?;
                 written.push(one.clone());
                 let is_last = index + 1 == upgrade.steps.len();
@@ -101,13 +105,4 @@ impl StepContext<'_> {
         }
         Ok(())
     }
-}
-
-/// The extension with the version of the step as its version range.
-fn pinned(live: &ClusterExtension, step: &UpgradeStep) -> ClusterExtension {
-    let mut desired = live.clone();
-    if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
-        catalog.version = Some(step.version.clone());
-    }
-    desired
 }

@@ -7,20 +7,24 @@ mod all;
 mod for_platform;
 mod steps;
 
+use std::sync::Arc;
+
 use clap::{ArgGroup, Args};
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_platform::MinorVersion;
 use olm_version::quote;
 
-use crate::change::{self, ChangeArgs};
+use crate::bundle_source::{self, BundleFiles};
+use crate::change::{self, ChangeArgs, DryRun, WrittenObject};
 use crate::cluster_check::PlatformArgs;
 use crate::controller::Controller;
-use crate::diff::{ComparedExtension, Prediction, refusal};
+use crate::diff::{ComparedExtension, Diff, Prediction, refusal};
 use crate::error::CliError;
 use crate::install::with_dependencies::PlanContext;
 use crate::install::{self, print_warnings};
 use crate::output::Fields;
+use crate::progress::say;
 use crate::resolve::{Choice, choose_as};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
@@ -144,39 +148,130 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     }
     let cluster = args.access.cluster.connect().await?;
     let name = args.name.as_deref().unwrap_or_default();
-    let live = observe::extension(&cluster, name, session).await?;
-    if live.metadata.deletion_timestamp.is_some() {
-        let name = quote(name);
-        return Err(CliError::findings(format!("ClusterExtension {name} is being deleted")));
-    }
-    let mut desired = args.desired(&live);
+    let live = observe::changeable_extension(&cluster, name, session).await?;
+    let desired = args.desired(&live);
     let controller = Controller::read(&cluster, session).await?;
     if args.with_dependencies {
         return with_dependencies(&args, &cluster, &controller, desired, session).await;
     }
+    let read =
+        async |image: &str| bundle_source::read(image, &args.access.images, session).await.map(Arc::new);
     let sources = ["cluster".to_owned()];
     let choice = choose_as(&controller, &desired, &sources, &args.access, session).await?;
-    if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
-        catalog.channels.clone_from(&choice.channels);
+    let request = UpgradeRequest { cluster: &cluster, controller: &controller, session };
+    let upgrade = request.prepare(live, desired, choice, read).await?;
+    if let Some(why) = upgrade.unknown() {
+        say(&format!("warning: cannot predict the changes of the bundle: {why}"));
     }
-    let compared = ComparedExtension { cluster: &cluster, extension: &desired, session };
-    let prediction = match choice.unchanged {
-        true => Prediction::default(),
-        false => compared.predict_or_warn(&choice.image, &controller, true, &args.access).await?,
-    };
-    if let Some(error) = refusal(&desired, &prediction) {
+    if let Some(error) = upgrade.refusal() {
         return Err(error);
     }
-    let written = change::apply(&cluster, Some(&live), &desired, args.change.dry_run, session).await?;
-    let warnings = warnings(&args, &desired, &choice);
-    let mut fields = Fields { text: choice.text.clone() };
-    fields.list(0, "Warning", &warnings);
-    fields.list(0, "Changes", &prediction.changes);
-    let problems = [prediction.problems, prediction.unsafe_crds].concat();
-    fields.list(0, "Problems", &problems);
-    print_warnings(args.change.output, choice.warnings.iter().chain(&warnings).chain(&problems));
-    let bundles = (Some(choice.bundle), installed(&live).map(|bundle| bundle.name));
-    change::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
+    let written = upgrade.carry_out(&cluster, args.change.dry_run, session).await?;
+    let warnings = upgrade.warnings(args.version.is_some());
+    let text = upgrade.text(&warnings);
+    let problems = upgrade.problems();
+    print_warnings(args.change.output, upgrade.choice.warnings.iter().chain(&warnings).chain(&problems));
+    let bundles = (Some(upgrade.choice.bundle), installed(&upgrade.live).map(|bundle| bundle.name));
+    change::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
+}
+
+/// The extension with another version range. `None` allows any version.
+pub(crate) fn with_version(live: &ClusterExtension, version: Option<String>) -> ClusterExtension {
+    let mut desired = live.clone();
+    if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+        catalog.version = version;
+    }
+    desired
+}
+
+/// Cluster of an upgrade.
+pub(crate) struct UpgradeRequest<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) controller: &'a Controller,
+    pub(crate) session: &'a Session,
+}
+
+/// Predicted upgrade, which is not written yet.
+#[derive(Debug)]
+pub(crate) struct PreparedUpgrade {
+    /// The extension as read.
+    pub(crate) live: ClusterExtension,
+    desired: ClusterExtension,
+    pub(crate) choice: Choice,
+    /// Changes, or the reason for which this machine cannot tell. `None` if the bundle is the installed one.
+    pub(crate) diff: Option<Result<Diff, String>>,
+    prediction: Prediction,
+}
+
+impl UpgradeRequest<'_> {
+    /// Predicts the effect of `desired`, for which `choice` is the bundle. `read` reads the bundle of an image.
+    ///
+    /// # Errors
+    /// The bundle cannot be installed this way, or the cluster cannot be read.
+    pub(crate) async fn prepare(
+        &self,
+        live: ClusterExtension,
+        mut desired: ClusterExtension,
+        choice: Choice,
+        read: impl AsyncFn(&str) -> Result<Arc<BundleFiles>, CliError>,
+    ) -> Result<PreparedUpgrade, CliError> {
+        let Self { cluster, controller, session } = *self;
+        if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
+            catalog.channels.clone_from(&choice.channels);
+        }
+        let compared = ComparedExtension { cluster, extension: &desired, session };
+        let diff = match choice.unchanged {
+            true => None,
+            false => Some(compared.difference(&choice.image, controller, read).await?),
+        };
+        let prediction = diff.as_ref().and_then(|diff| diff.as_ref().ok()).map(Prediction::of);
+        let prediction = prediction.unwrap_or_default();
+        Ok(PreparedUpgrade { live, desired, choice, diff, prediction })
+    }
+}
+
+impl PreparedUpgrade {
+    /// Reason for which the changes are not known, if they are not.
+    pub(crate) fn unknown(&self) -> Option<&str> {
+        self.diff.as_ref().and_then(|diff| diff.as_ref().err()).map(String::as_str)
+    }
+
+    /// Error if the upgrade would collide with another extension, or if operator-controller would refuse it.
+    pub(crate) fn refusal(&self) -> Option<CliError> {
+        refusal(&self.desired, &self.prediction)
+    }
+
+    /// Warnings besides those of the choice. `is_named` tells that the user named the version.
+    pub(crate) fn warnings(&self, is_named: bool) -> Vec<String> {
+        warnings(&self.desired, &self.choice, is_named)
+    }
+
+    /// Objects and CRDs with problems.
+    pub(crate) fn problems(&self) -> Vec<String> {
+        [&self.prediction.problems[..], &self.prediction.unsafe_crds].concat()
+    }
+
+    /// Text output: choice and changes.
+    pub(crate) fn text(&self, warnings: &[String]) -> String {
+        let mut fields = Fields { text: self.choice.text.clone() };
+        fields.list(0, "Warning", warnings);
+        fields.list(0, "Changes", &self.prediction.changes);
+        fields.list(0, "Problems", &self.problems());
+        fields.text
+    }
+
+    /// Writes the extension.
+    ///
+    /// # Errors
+    /// The API server refuses it or does not answer.
+    pub(crate) async fn carry_out(
+        &self,
+        cluster: &Cluster,
+        dry_run: Option<DryRun>,
+        session: &Session,
+    ) -> Result<WrittenObject, CliError> {
+        change::apply(cluster, Some(&self.live), &self.desired, dry_run, session).await
+    }
 }
 
 /// Plans the upgrade with its dependencies and carries it out.
@@ -228,8 +323,7 @@ impl UpgradeArgs {
     }
 }
 
-/// Warnings besides those of the choice.
-fn warnings(args: &UpgradeArgs, desired: &ClusterExtension, choice: &Choice) -> Vec<String> {
+fn warnings(desired: &ClusterExtension, choice: &Choice, is_named: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let catalog = desired.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
     let policy = catalog.and_then(|catalog| catalog.upgrade_constraint_policy.as_ref());
@@ -243,7 +337,7 @@ fn warnings(args: &UpgradeArgs, desired: &ClusterExtension, choice: &Choice) -> 
         warnings.push("the extension is paused: the upgrade starts when it is resumed".to_owned());
     }
     let version = catalog.and_then(|catalog| catalog.version.as_ref());
-    if let (true, Some(version), None) = (choice.unchanged, version, &args.version) {
+    if let (true, Some(version), false) = (choice.unchanged, version, is_named) {
         warnings.push(format!(
             "spec.source.catalog.version is {}: use --version or --latest to change it",
             quote(version)
@@ -335,7 +429,7 @@ mod tests {
         let paused = ("ext.olm.operatorframework.io/paused".to_owned(), "true".to_owned());
         desired.metadata.annotations = Some([paused].into());
         assert_eq!(
-            warnings(&line, &desired, &choice),
+            warnings(&desired, &choice, false),
             [
                 "upgradeConstraintPolicy is SelfCertified: any change of version is allowed, now and later",
                 "the extension is paused: the upgrade starts when it is resumed",
@@ -343,6 +437,6 @@ mod tests {
             ]
         );
         let line = args(&["--version", "1.x"]);
-        assert_eq!(warnings(&line, &line.desired(&live("1.x")), &choice), [""; 0]);
+        assert_eq!(warnings(&line.desired(&live("1.x")), &choice, true), [""; 0]);
     }
 }

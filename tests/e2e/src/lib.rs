@@ -13,6 +13,7 @@ mod scenario;
 pub mod servers;
 mod tool;
 pub mod traffic;
+pub mod webhooks;
 
 pub use cluster::{Cluster, PATIENCE, eventually, hack_cluster};
 pub use extension::{condition, describe, extension, is_installed};

@@ -269,18 +269,28 @@ impl Scenario {
         name: &str,
         spec: Value,
     ) -> kube::Result<DynamicObject> {
-        let resource = sample_operator::greetings(&self.sample.group, version);
-        let greeting = DynamicObject::new(name, &resource).data(json!({ "spec": spec }));
-        let greetings = self.greetings(version, namespace);
         let until = Instant::now() + PATIENCE;
         let mut again = tokio::time::interval(Duration::from_millis(200));
         loop {
             again.tick().await;
-            match greetings.create(&PostParams::default(), &greeting).await {
+            match self.greet_once(version, namespace, name, spec.clone()).await {
                 Err(kube::Error::Api(status)) if status.code == 500 && Instant::now() < until => {}
                 result => return result,
             }
         }
+    }
+
+    /// Does the same as [`Scenario::greet`] without waiting.
+    pub async fn greet_once(
+        &self,
+        version: &str,
+        namespace: &str,
+        name: &str,
+        spec: Value,
+    ) -> kube::Result<DynamicObject> {
+        let resource = sample_operator::greetings(&self.sample.group, version);
+        let greeting = DynamicObject::new(name, &resource).data(json!({ "spec": spec }));
+        self.greetings(version, namespace).create(&PostParams::default(), &greeting).await
     }
 
     /// Deletes all objects of the scenario and waits for that.

@@ -12,7 +12,8 @@ pub const INSTALLATIONS: [&str; 5] =
     ["install.yaml", "hardened.yaml", "install-cert-manager.yaml", "experimental.yaml", "openshift.yaml"];
 
 /// Files applied in addition to an installation.
-pub const ADDITIONS: [&str; 7] = [
+pub const ADDITIONS: [&str; 8] = [
+    "console.yaml",
     "default-catalogs.yaml",
     "hardened-api-services.yaml",
     "hardened-escalate.yaml",

@@ -170,3 +170,36 @@ fn both_servers_can_find_installations_in_other_namespaces() {
         }
     }
 }
+
+// docs/design/console.md#in-the-cluster
+#[test]
+fn console_has_no_token_no_rights_and_a_restricted_pod() {
+    let all = objects("console.yaml");
+    let kinds: Vec<&str> = all.iter().map(|object| text(object, "/kind")).collect();
+    assert_eq!(kinds, ["NetworkPolicy", "NetworkPolicy", "Service", "Deployment"]);
+    let deployment = named(&all, "Deployment", "olm-console");
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    assert_eq!(pod.get("serviceAccountName"), None);
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["securityContext"]["seccompProfile"], json!({"type": "RuntimeDefault"}));
+    let container = container(deployment);
+    assert_eq!(
+        container["securityContext"],
+        json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]}})
+    );
+    assert!(strings(&container["args"]).contains(&"--in-cluster"));
+    // Of the Secrets of catalogd, only the CA is in the pod.
+    let sources = &pod["volumes"][1]["projected"]["sources"];
+    for source in sources.as_array().unwrap() {
+        assert_eq!(source["secret"]["items"].as_array().unwrap().len(), 1, "{source}");
+        assert_eq!(source["secret"]["items"][0]["key"], "ca.crt");
+    }
+    // The console has a certificate of its own until the Secret exists.
+    assert_eq!(pod["volumes"][2]["secret"], json!({"secretName": "olm-console-cert", "optional": true}));
+    let service = named(&all, "Service", "olm-console");
+    assert_eq!(service["spec"]["selector"], deployment["spec"]["selector"]["matchLabels"]);
+    let policy = named(&all, "NetworkPolicy", "olm-console");
+    assert_eq!(let_in(policy), BTreeSet::from([8443]));
+    assert_eq!(container["ports"][0]["containerPort"], 8443);
+}

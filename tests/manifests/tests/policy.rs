@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 
 use olm_manifests::{
-    ADDITIONS, INSTALLATIONS, SERVERS, container, deployment, identity, named, objects, strings, text,
+    ADDITIONS, INSTALLATIONS, SERVERS, container, deployment, identity, named, objects, of_kind, strings,
+    text,
 };
 use regex::Regex;
 use serde_json::{Value, json};
@@ -128,7 +129,10 @@ fn objects_have_labels_and_feature_set() {
             assert_eq!(text(&object, FEATURE_SET), expected, "{file}: {name}");
             assert_eq!(text(&object, "/metadata/labels/app.kubernetes.io~1part-of"), "olm", "{file}: {name}");
             let of = text(&object, "/metadata/labels/app.kubernetes.io~1name");
-            assert!(["olmv1", "catalogd", "operator-controller"].contains(&of), "{file}: {name}: {of}");
+            assert!(
+                ["olmv1", "catalogd", "operator-controller", "olm-console"].contains(&of),
+                "{file}: {name}: {of}"
+            );
             if object["kind"] == "Deployment" {
                 assert_eq!(text(&object["spec"]["template"], FEATURE_SET), expected, "{file}: {name}");
             }
@@ -303,6 +307,27 @@ fn deployments_match_the_reference() {
                 json!({"maxUnavailable": 1, "minAvailable": null, "unhealthyPodEvictionPolicy": "AlwaysAllow",
                     "selector": {"matchLabels": {"control-plane": control_plane}}})
             );
+        }
+    }
+}
+
+// docs/design/operations.md#architectures
+#[test]
+fn deployments_have_affinity_for_exactly_the_architectures_of_images() {
+    let table = std::fs::read_to_string(olm_manifests::path("../hack/architectures")).unwrap();
+    let rows = table.lines().filter(|line| !line.starts_with('#'));
+    let built: Vec<&str> = rows.filter_map(|row| row.split_whitespace().next()).collect();
+    let terms = "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/\
+                 nodeSelectorTerms";
+    let architectures = json!({"key": "kubernetes.io/arch", "operator": "In", "values": built});
+    let linux = json!({"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]});
+    let expected = json!([{ "matchExpressions": [architectures, linux] }]);
+    for file in INSTALLATIONS.into_iter().chain(["console.yaml"]) {
+        let all = objects(file);
+        let deployments = of_kind(&all, "Deployment");
+        assert!(!deployments.is_empty(), "{file}");
+        for deployment in deployments {
+            assert_eq!(deployment.pointer(terms), Some(&expected), "{file}: {}", identity(deployment));
         }
     }
 }

@@ -69,5 +69,6 @@ async fn read(pipe: Option<impl AsyncRead + Unpin>, limit: u64) -> std::io::Resu
 /// Path of a program in the folders of `PATH`.
 fn installed(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(name)).find(|program| program.is_file())
+    let file = format!("{name}{}", env::consts::EXE_SUFFIX);
+    env::split_paths(&path).map(|folder| folder.join(&file)).find(|program| program.is_file())
 }

@@ -189,3 +189,73 @@ for (const button of document.querySelectorAll("[data-copy]")) {
     button.textContent = "Copied";
   });
 }
+
+// Elements with data-follow="URL" show the state of the cluster. The server answers when it changes, or after a while.
+// What the user opened or closed stays so, and the focus stays on its element.
+for (const element of document.querySelectorAll("[data-follow]")) {
+  const status = document.querySelector("[data-follow-status]");
+  const pause = (time) => new Promise((resolve) => { setTimeout(resolve, time); });
+  const shown = () => new Promise((resolve) => {
+    if (!document.hidden) resolve();
+    else document.addEventListener("visibilitychange", resolve, { once: true });
+  });
+  const say = (text) => { if (status && status.textContent !== text) status.textContent = text; };
+  const part = () => element.querySelector("[data-seen]");
+  const toggled = new Map();
+  element.addEventListener("click", (event) => {
+    const details = event.target.closest("summary")?.parentElement;
+    if (details?.id) toggled.set(details.id, !details.open);
+  });
+  const selector = (focused) => {
+    if (!element.contains(focused)) return null;
+    if (focused.matches("summary")) return `#${CSS.escape(focused.parentElement.id)} > summary`;
+    if (focused.id) return `#${CSS.escape(focused.id)}`;
+    return focused.matches("a[href]") ? `a[href="${CSS.escape(focused.getAttribute("href"))}"]` : null;
+  };
+  // Text that the user selects is not replaced.
+  const isSelecting = () => !getSelection().isCollapsed && element.contains(getSelection().anchorNode);
+  const scrolled = () => [...element.querySelectorAll("[tabindex][id]")].map((one) => [one.id, one.scrollTop, one.scrollLeft]);
+  let last = element.innerHTML;
+  const show = (text) => {
+    say(`Following changes. ${part()?.dataset.summary ?? ""}`);
+    if (text === last || isSelecting()) return;
+    last = text;
+    const focus = selector(document.activeElement);
+    const positions = scrolled();
+    element.innerHTML = text;
+    for (const [id, open] of toggled) {
+      const details = document.getElementById(id);
+      if (details) details.open = open;
+    }
+    for (const [id, top, left] of positions) document.getElementById(id)?.scrollTo({ top, left, behavior: "instant" });
+    if (focus) element.querySelector(focus)?.focus({ preventScroll: true });
+    say(`Following changes. ${part()?.dataset.summary ?? ""}`);
+  };
+  const follow = async () => {
+    say("Following changes.");
+    for (;;) {
+      await shown();
+      if (isSelecting()) {
+        say("Not up to date while text is selected.");
+        await pause(1000);
+        continue;
+      }
+      const query = new URLSearchParams({ fragment: "1", seen: part()?.dataset.seen ?? "" });
+      const response = await fetch(`${element.dataset.follow}?${query}`, { credentials: "same-origin" }).catch(() => null);
+      if (response?.ok) {
+        show(await response.text());
+        await pause(1000);
+      } else if (response?.status === 401 || response?.status === 404) {
+        location.reload();
+        return;
+      } else if (response?.status === 503) {
+        say("Not up to date: too many open pages follow the cluster. Close some of them.");
+        await pause(5000);
+      } else {
+        say("Not up to date: the console or the cluster does not answer. It is asked again every 5 seconds.");
+        await pause(5000);
+      }
+    }
+  };
+  follow();
+}

@@ -9,7 +9,7 @@ use olm_catalog_server::http::route::name_problems;
 use olm_request::served_image;
 use olm_version::quote;
 use tokio::runtime::Handle;
-use tokio::sync::{Mutex, OnceCell};
+use tokio::sync::Mutex;
 
 use super::content::{Collector, Content};
 use crate::catalog::{default_name, named};
@@ -32,7 +32,8 @@ pub(crate) struct Library {
 /// Content of a catalog in one state.
 struct Slot {
     digest: String,
-    content: Arc<OnceCell<Arc<Content>>>,
+    /// Locked while the catalog is read.
+    content: Arc<Mutex<Option<Arc<Content>>>>,
 }
 
 /// Catalog of the console.
@@ -78,7 +79,9 @@ impl Library {
     }
 
     /// Flags for access to the sources.
-    pub(crate) fn access(&self) -> &Access {
+    ///
+    /// In the cluster they connect without credentials: pages use those of the [`Visitor`].
+    pub(crate) fn flags(&self) -> &Arc<Access> {
         &self.access
     }
 
@@ -91,9 +94,10 @@ impl Library {
     pub(crate) fn preload(&self, console: &App) {
         let console = Arc::clone(console);
         tokio::spawn(async move {
-            let visitor = Visitor::of_process(&console);
-            // Pages report errors.
-            let _ = console.library.catalogs(&console, &visitor).await;
+            if let Some(visitor) = Visitor::of_process(&console, String::new()) {
+                // Pages report errors.
+                let _ = console.library.catalogs(&console, &visitor).await;
+            }
         });
     }
 
@@ -115,12 +119,14 @@ impl Library {
             for catalog in cluster.catalogs(&console.session).await? {
                 let name = catalog.name_any();
                 if self.shows(&name) {
-                    let content = self.served(&catalog, cluster, &console.session).await;
+                    let content = self.served(&catalog, cluster, console, visitor).await;
                     listed.push(Listed { name, content: content.map_err(|error| error.to_string()) });
                 }
             }
         }
         listed.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut contents = self.contents.lock().await;
+        contents.retain(|name, _| listed.iter().any(|catalog| catalog.name == *name));
         Ok(listed)
     }
 
@@ -140,7 +146,7 @@ impl Library {
         let unknown = || CliError::no_candidate(format!("there is no catalog {}", quote(name)));
         let cluster = visitor.cluster().filter(|_| self.shows(name)).ok_or_else(unknown)?;
         let catalog = cluster.catalog(name, &console.session).await?.ok_or_else(unknown)?;
-        self.served(&catalog, cluster, &console.session).await
+        self.served(&catalog, cluster, console, visitor).await
     }
 
     /// Reports whether the catalog `name` is a ClusterCatalog.
@@ -173,10 +179,13 @@ impl Library {
         &self,
         catalog: &ClusterCatalog,
         cluster: &Arc<Cluster>,
-        session: &Session,
+        console: &Console,
+        visitor: &Visitor,
     ) -> Result<Arc<Content>, CliError> {
+        visitor.check_catalog(&catalog.name_any(), console).await?;
         let digest = served_image(catalog).map_err(CliError::operational)?.to_owned();
-        let (cluster, name, session) = (Arc::clone(cluster), catalog.name_any(), session.in_background());
+        let (cluster, name, session) =
+            (Arc::clone(cluster), catalog.name_any(), console.session.in_background());
         let read = move || {
             let mut collector = Collector::new(&name)?;
             let mut sink = |_: &str, meta| collector.add(meta);
@@ -201,12 +210,18 @@ impl Library {
             }
             Arc::clone(&slot.content)
         };
-        let read = || async {
-            let task = tokio::task::spawn_blocking(read).await;
-            let content = task.map_err(|_| CliError::operational("reading the catalog ended early"))?;
-            content.map(Arc::new)
+        let mut kept = content.lock_owned().await;
+        if let Some(content) = &*kept {
+            return Ok(Arc::clone(content));
+        }
+        // The read continues after a disconnect of the request. Its lock prevents another one.
+        let read = move || -> Result<_, CliError> {
+            let content = Arc::new(read()?);
+            *kept = Some(Arc::clone(&content));
+            Ok(content)
         };
-        content.get_or_try_init(read).await.cloned()
+        let task = tokio::task::spawn_blocking(read).await;
+        task.map_err(|_| CliError::operational("reading the catalog ended early"))?
     }
 }
 
@@ -226,6 +241,26 @@ mod tests {
     struct Line {
         #[command(flatten)]
         access: Access,
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn read_continues_after_disconnect_and_serves_the_next_request() {
+        let library = Library::new(&[], Line::parse_from(["console"]).access).unwrap();
+        let (started, mut has_started) = tokio::sync::mpsc::channel(1);
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let read = move || {
+            started.blocking_send(()).unwrap();
+            // Ends when the sender is dropped.
+            let _ = released.recv();
+            Collector::new("hub")?.finish()
+        };
+        tokio::select! {
+            _ = library.cached("hub", String::new(), read) => panic!("the read ended early"),
+            _ = has_started.recv() => {}
+        }
+        drop(release);
+        let again = || Err(CliError::operational("read again"));
+        library.cached("hub", String::new(), again).await.unwrap();
     }
 
     #[test]

@@ -84,7 +84,7 @@ fn render(package: &CatalogPackage, summary: &Summary, choice: &Choice) -> Resul
                         div.prose { (markdown(description)) }
                     }
                 }
-                @if let Some(details) = &details { (apis(details, &facts)) (requirements(details, offer)) }
+                @if let Some(details) = &details { (apis(details, &facts)) (requirements(package, details, offer)) }
                 (channels(package))
                 (versions(package, offer))
             }

@@ -50,8 +50,14 @@ fn api_name(api: &OwnedApi) -> String {
     format!("{}.{}.{group}", api.kind, api.version)
 }
 
-/// Requirements of the bundle: other packages and APIs, install modes, platform.
-pub(super) fn requirements(details: &BundleDetails, offer: Option<&Offer>) -> Markup {
+/// Requirements of the bundle: other packages and APIs, install modes, platform, permissions.
+pub(super) fn requirements(
+    package: &CatalogPackage,
+    details: &BundleDetails,
+    offer: Option<&Offer>,
+) -> Markup {
+    let path = package_path(&package.catalog, &package.name);
+    let version = offer.and_then(shown_version).unwrap_or_default();
     let limits: Vec<_> = offer.into_iter().flat_map(Offer::platform_limits).collect();
     html! {
         section aria-labelledby="requires" {
@@ -66,6 +72,8 @@ pub(super) fn requirements(details: &BundleDetails, offer: Option<&Offer>) -> Ma
                     dd { (details.install_modes.join(", ")) }
                 }
                 @for (name, value) in &limits { dt { (name) } dd { (value) } }
+                dt { "Permissions" }
+                dd { a href=(format!("{path}/permissions?version={}", encoded(&version))) { "Read from the bundle's image" } }
             }
             @if details.requires.is_empty() { p.soft { "The catalog declares no dependency on other packages or APIs." } }
         }

@@ -26,7 +26,7 @@ impl BundleCache {
     ///
     /// # Errors
     /// The image cannot be pulled in time, or is no bundle.
-    pub(super) async fn read(
+    pub(in crate::console) async fn read(
         &self,
         image: &str,
         access: &Access,

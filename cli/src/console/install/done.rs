@@ -11,6 +11,7 @@ use super::form::{Values, value};
 use super::page::detached;
 use crate::console::app::App;
 use crate::console::catalog::{encoded, package_path};
+use crate::console::extensions;
 use crate::console::page::{Page, PageError, Section};
 use crate::console::visitor::Visitor;
 use crate::error::CliError;
@@ -45,7 +46,8 @@ pub(super) async fn page(
             h1 { "Installing " (package) }
             p {
                 "ClusterExtension " strong { (extension.name_any()) } " is on the cluster. operator-controller installs the \
-                 bundle into namespace " (spec.namespace) ". Follow it with " code { "olm status " (name) } "."
+                 bundle into namespace " (spec.namespace) ". Follow it on "
+                a href=(extensions::path(name)) { "its page" } ", or with " code { "olm status " (name) } "."
             }
             p { a href=(package_path(&catalog, &package)) { (package) } }
         })

@@ -6,6 +6,7 @@ mod form;
 mod page;
 mod permissions;
 mod preview;
+mod requested;
 #[cfg(test)]
 mod tests;
 
@@ -13,13 +14,19 @@ use axum::Router;
 use axum::routing::{get, post};
 
 pub(super) use self::bundle::BundleCache;
+pub(super) use self::page::{DETACHED, detached};
+pub(super) use self::permissions::markup as permissions;
 use super::app::App;
 
 const PATH: &str = "/catalogs/{catalog}/packages/{package}/install";
+const PERMISSIONS_PATH: &str = "/catalogs/{catalog}/packages/{package}/permissions";
 const DONE_PATH: &str = "/catalogs/{catalog}/packages/{package}/installed";
 
 pub(super) fn routes() -> Router<App> {
-    Router::new().route(PATH, get(page::page)).route(DONE_PATH, get(done::page))
+    Router::new()
+        .route(PATH, get(page::page))
+        .route(DONE_PATH, get(done::page))
+        .route(PERMISSIONS_PATH, get(requested::page))
 }
 
 pub(super) fn changes() -> Router<App> {

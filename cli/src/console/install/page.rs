@@ -1,5 +1,8 @@
 //! Handlers and markup of the install page.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
@@ -8,6 +11,7 @@ use maud::{Markup, html};
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::CatalogFilter;
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::bundle::chosen;
 use super::form::{
@@ -19,16 +23,21 @@ use crate::catalog::package::CatalogPackage;
 use crate::config::Configurable;
 use crate::console::app::{App, Console};
 use crate::console::catalog::{channel_select, package_path};
-use crate::console::page::{Page, PageError, Section};
+use crate::console::page::{Page, PageError, Section, visible};
 use crate::console::visitor::Visitor;
 use crate::controller::Controller;
 use crate::error::CliError;
 use crate::install::of_package;
-use crate::output;
+use crate::output::{self, printable};
 use crate::rendering::RenderSettings;
 
 /// Most items of a list: changed objects, subjects, permissions of a subject.
-pub(super) const LISTED: usize = 200;
+pub(in crate::console) const LISTED: usize = 200;
+
+/// Limit of concurrent calls of [`detached`]. A disconnect does not end one, and each may hold a bundle.
+pub(in crate::console) const DETACHED: usize = 16;
+/// Longest wait for one of [`DETACHED`].
+const TURN: Duration = Duration::from_secs(10);
 
 /// What all parts of the page show.
 struct Sheet<'a> {
@@ -113,14 +122,25 @@ pub(super) async fn apply(
 }
 
 /// Runs `work` on a thread of its own: the futures of the command line's functions are not `Send`.
-pub(super) async fn detached<T: Send + 'static>(
+///
+/// # Errors
+/// Errors of `work`, or 503 if too many others run.
+pub(in crate::console) async fn detached<T: Send + 'static>(
     console: App,
     visitor: Visitor,
     work: impl AsyncFnOnce(&Console, &Visitor) -> Result<T, CliError> + Send + 'static,
-) -> Result<T, CliError> {
-    let run = move || Handle::current().block_on(work(&console, &visitor));
+) -> Result<T, PageError> {
+    let Ok(Ok(permit)) = timeout(TURN, Arc::clone(&console.detached).acquire_owned()).await else {
+        let busy = "the console computes too many pages at the same time: try again later";
+        return Err(PageError::new(StatusCode::SERVICE_UNAVAILABLE, busy));
+    };
+    let run = move || {
+        let _permit = permit;
+        Handle::current().block_on(work(&console, &visitor))
+    };
     let done = tokio::task::spawn_blocking(run).await;
-    done.map_err(|_| CliError::operational("the work for this page ended early"))?
+    let done = done.map_err(|_| CliError::operational("the work for this page ended early"))?;
+    done.map_err(PageError::from)
 }
 
 impl<'a> Sheet<'a> {
@@ -170,7 +190,7 @@ impl<'a> Sheet<'a> {
         let cluster = visitor.cluster().filter(|_| console.library.is_of_cluster(self.catalog))?;
         Some(Target {
             cluster,
-            access: console.library.access(),
+            access: visitor.access(),
             bundles: &console.bundles,
             session: &console.session,
             source: format!("cluster/{}", self.catalog),
@@ -208,17 +228,20 @@ impl<'a> Sheet<'a> {
 
     fn markup(&self, visitor: &Visitor) -> Markup {
         let general = self.errors.get("").into_iter().flatten();
-        html! {
+        let head = html! {
             p.trail { a href=(package_path(self.catalog, &self.package.name)) { (self.package.name) } " in catalog " (self.catalog) }
             h1 { "Install " (self.package.name) }
             @if let Some(bundle) = &self.bundle { p.soft { "Bundle with default rules and this catalog only: " (bundle) } }
             @for note in &self.notes { p.notice { (note) } }
             @if !self.errors.is_empty() { p.notice.bad role="alert" tabindex="-1" { "The installation would be refused. See the marked fields." } }
             @for error in general { p.notice.bad role="alert" { (error) } }
+        };
+        html! {
+            (visible(&head))
             (self.form())
             @if self.values.contains_key("preview") && self.errors.is_empty() {
                 (self.manifest())
-                @if let Some(preview) = &self.preview { (preview_markup(preview)) }
+                @if let Some(preview) = &self.preview { (visible(&preview_markup(preview))) }
                 @if let (true, Some(preview)) = (self.can_write, &self.preview) { (self.write_form(visitor, preview)) }
             }
         }
@@ -260,7 +283,7 @@ impl<'a> Sheet<'a> {
                 input id=(name) type="text" name=(name) value=(self.value(name)) placeholder=(placeholder) spellcheck="false"
                     autocomplete="off" aria-describedby=(format!("{name}-help {name}-errors"))
                     aria-invalid=[self.errors.contains_key(name).then_some("true")];
-                p.soft id=(format!("{name}-help")) { (help) }
+                p.soft id=(format!("{name}-help")) { (printable(help)) }
                 (self.errors_of(name))
             }
         }
@@ -276,7 +299,7 @@ impl<'a> Sheet<'a> {
                 label for=(name) { (name) }
                 textarea id=(name) name=(name) rows="3" spellcheck="false" aria-describedby=(format!("{name}-help {name}-errors"))
                     aria-invalid=[self.errors.contains_key(name).then_some("true")] { (self.value(name)) }
-                p.soft id=(format!("{name}-help")) { (field.help) " YAML of type " code { (field.notation) } }
+                p.soft id=(format!("{name}-help")) { (printable(&field.help)) " YAML of type " code { (printable(&field.notation)) } }
                 (self.errors_of(name))
             }
         }
@@ -286,7 +309,7 @@ impl<'a> Sheet<'a> {
         let errors = self.errors.get(name);
         html! {
             ul.errors id=(format!("{name}-errors")) hidden[errors.is_none()] {
-                @for error in errors.into_iter().flatten() { li { (error) } }
+                @for error in errors.into_iter().flatten() { li { (printable(error)) } }
             }
         }
     }
@@ -314,7 +337,7 @@ impl<'a> Sheet<'a> {
 }
 
 async fn configurable(console: &Console, visitor: &Visitor, image: &str) -> Result<Configurable, CliError> {
-    let files = console.bundles.read(image, console.library.access(), &console.session).await?;
+    let files = console.bundles.read(image, visitor.access(), &console.session).await?;
     let settings = match visitor.cluster() {
         None => None,
         Some(cluster) => {

@@ -45,7 +45,7 @@ fn ordered(changes: &[SubjectChange]) -> Vec<(&SubjectChange, Vec<&Permission>)>
     ordered
 }
 
-pub(super) fn markup(changes: &[SubjectChange]) -> Markup {
+pub(in crate::console) fn markup(changes: &[SubjectChange]) -> Markup {
     let subjects = ordered(changes);
     html! {
         h3 { "Permissions" }

@@ -24,6 +24,16 @@ properties:
 const INSTALL: &str = "/catalogs/hostile/packages/lamp/install";
 
 #[tokio::test(flavor = "multi_thread")]
+async fn hidden_characters_of_the_catalog_are_escaped_on_the_form() {
+    let folder = tempfile::tempdir().unwrap();
+    let hidden = CATALOG.replace("lamp.v1.0.0", "lamp\u{202e}.v1.0.0");
+    let rig = Rig::with_catalog(folder.path(), &hidden).await;
+    let form = rig.get(INSTALL).await;
+    assert_eq!(form.status, StatusCode::OK, "{}", form.text);
+    assert!(form.text.contains("lamp\\u{202e}.v1.0.0") && !form.text.contains('\u{202e}'), "{}", form.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn form_shows_errors_at_their_field_and_the_manifest_without_them() {
     let folder = tempfile::tempdir().unwrap();
     let rig = Rig::with_catalog(folder.path(), CATALOG).await;

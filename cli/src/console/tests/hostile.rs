@@ -150,6 +150,28 @@ async fn odd_path_is_not_found_and_never_leaves_catalog() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn odd_extension_is_not_found() {
+    let rig = Rig::new(&["--catalog", &data("catalog")]).await;
+    for name in [
+        "..",
+        "..%2F..%2Fapi",
+        "a%2Fb",
+        "a%00",
+        "%FF",
+        "%3Cscript%3E",
+        "a,metadata.name=b",
+        "A",
+        &"a".repeat(300),
+    ] {
+        for query in ["", "/why", "?fragment=1", "?fragment=1&seen=1.1"] {
+            let answer = rig.get(&format!("/extensions/{name}{query}")).await;
+            assert!(answer.status.is_client_error(), "{name}{query}: {}", answer.status);
+            assert!(!answer.text.contains("<script>") && answer.text.len() < 4096, "{}", answer.text);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn changing_request_needs_origin_and_token() {
     let rig = Rig::new(&["--catalog", &data("catalog")]).await;
     let (host, cookie) = (("host", "localhost:8000"), ("cookie", rig.cookie.as_str()));

@@ -1,6 +1,7 @@
 //! Requests to the real routes, without a cluster and without a browser.
 
 mod hostile;
+mod users;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +38,7 @@ pub(super) struct Answer {
 impl Rig {
     pub(super) async fn new(arguments: &[&str]) -> Self {
         let line = Line::parse_from(["console"].iter().chain(arguments));
-        let console = Arc::new(Console::new(line.args, &Session::start()).await.unwrap());
+        let console = Arc::new(Console::new(&line.args, &Session::start()).await.unwrap());
         console.hosts.listen_at(8000);
         let mut rig = Self { console, cookie: String::new() };
         let login = rig.console.keys.login_path();
@@ -113,6 +114,34 @@ async fn list_shows_packages_and_each_filter_has_an_address() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn page_above_limit_of_concurrent_work_is_busy() {
+    let rig = Rig::new(&["--catalog", &data("catalog")]).await;
+    let install = "/catalogs/catalog/packages/lamp/install";
+    assert_eq!(rig.get(install).await.status, StatusCode::OK);
+    // As at the end of the wait.
+    rig.console.detached.close();
+    let busy = rig.get(install).await;
+    assert_eq!(busy.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(busy.text.contains("too many pages at the same time"), "{}", busy.text);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extensions_without_cluster_have_no_entry_and_say_why() {
+    let rig = Rig::new(&["--catalog", &data("catalog")]).await;
+    assert!(!rig.get("/").await.text.contains("/extensions"));
+    for path in ["/extensions", "/extensions/pipe", "/extensions/pipe/why", "/extensions?fragment=1&seen=1.1"]
+    {
+        let answer = rig.get(path).await;
+        assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
+        assert!(
+            answer.text.contains("start it with --catalog cluster to show extensions"),
+            "{}",
+            answer.text
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_response_has_security_headers() {
     let rig = Rig::new(&["--catalog", &data("catalog")]).await;
     for path in ["/", "/nowhere", "/assets/0/console.js", "/login"] {
@@ -134,7 +163,7 @@ async fn port_must_be_free_on_both_loopback_addresses() {
     let Ok(taken) = std::net::TcpListener::bind("[::1]:0") else { return };
     let port = taken.local_addr().unwrap().port();
     let args = || Line::parse_from(["console", "--catalog", &data("catalog")]).args;
-    let console = Arc::new(Console::new(args(), &Session::start()).await.unwrap());
+    let console = Arc::new(Console::new(&args(), &Session::start()).await.unwrap());
     let error = super::listen(&console, port).await.unwrap_err().to_string();
     assert!(error.starts_with("cannot start the server: listen on "), "{error}");
     let servers = super::listen(&console, 0).await.unwrap();

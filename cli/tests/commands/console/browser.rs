@@ -133,9 +133,10 @@ impl Browser {
         self.run(&format!("return {expression};"), json!([])).await
     }
 
-    /// Waits until a JavaScript expression is true.
+    /// Waits until a JavaScript expression is true on a page that is loaded with its styles.
     pub(crate) async fn until(&self, condition: &str) {
-        let body = json!({"script": format!("return !!({condition});"), "args": []});
+        let script = format!("return document.readyState === 'complete' && !!({condition});");
+        let body = json!({"script": script, "args": []});
         // Fails while a new page is loaded.
         let holds = eventually(condition, async || {
             let result = self.send(Method::POST, "/execute/sync", Some(body.clone())).await;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::browser::key;
 use super::rig::Visit;
 
-const SCRIPT: &str = "\"'><script>window.attacked=1</script><img src=x onerror=window.attacked=1>";
+pub(super) const SCRIPT: &str = "\"'><script>window.attacked=1</script><img src=x onerror=window.attacked=1>";
 const SVG: &str = "<svg xmlns=\"http://www.w3.org/2000/svg\" onload=\"window.attacked=1\"><script>window.attacked=1</script>\
                    <image href=\"https://evil.example/x.png\"/></svg>";
 
@@ -81,7 +81,7 @@ async fn script_shows_hostile_content_as_text(visit: &Visit) {
     assert_unharmed(visit, "graph").await;
 }
 
-async fn assert_unharmed(visit: &Visit, page: &str) {
+pub(super) async fn assert_unharmed(visit: &Visit, page: &str) {
     let state = "[window.attacked ?? null, document.scripts.length, document.querySelectorAll('a[href^=\"javascript:\"]').length]";
     assert_eq!(visit.browser.value(state).await, json!([null, 1, 0]), "{page}");
 }

@@ -15,6 +15,8 @@ async fn install_form_previews_and_creates_the_extension() {
     let Some(visit) = Visit::begin(fixture.command(&["console", "--no-open"])).await else { return };
     let browser = &visit.browser;
     visit.open(PIPE).await;
+    permissions_are_shown(&visit).await;
+    visit.open(PIPE).await;
     browser.click(".actions a.button").await;
     browser.until("document.querySelector('form.install')").await;
     invalid_namespace_is_marked(&visit).await;
@@ -45,6 +47,15 @@ async fn install_form_previews_and_creates_the_extension() {
     installed_package_is_shown_in_the_list(&visit).await;
     visit.finish(&["status of 403"]).await;
     read_only_console_previews_only(&fixture).await;
+}
+
+async fn permissions_are_shown(visit: &Visit) {
+    let browser = &visit.browser;
+    browser.click("a[href*='/permissions?version=']").await;
+    browser.until("document.querySelector('h1').textContent === 'Permissions of pipe'").await;
+    let text = browser.texts("main").await.remove(0);
+    assert!(text.contains("ServiceAccount pipe/pipe-manager") && text.contains("pipes"), "{text}");
+    visit.assert_accessible("permissions").await;
 }
 
 async fn invalid_namespace_is_marked(visit: &Visit) {

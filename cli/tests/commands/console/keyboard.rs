@@ -4,7 +4,7 @@ use super::browser::key;
 use super::rig::Visit;
 
 /// Presses Tab until the focus is on an element that matches the selector. The focus must be visible on the way.
-async fn tab_to(visit: &Visit, selector: &str) {
+pub(super) async fn tab_to(visit: &Visit, selector: &str) {
     let is_there = format!("document.activeElement.matches({selector:?})");
     let is_visible = "(one => [getComputedStyle(one), getComputedStyle(one, '::after')]
             .some(style => style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0)

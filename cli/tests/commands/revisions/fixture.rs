@@ -81,6 +81,12 @@ impl Fixture {
 
     /// Runs `olm` as `user`.
     pub(crate) async fn olm_as(&self, user: &str, args: &[&str]) -> Ran {
+        let mut command = self.command_as(user, args);
+        tokio::task::spawn_blocking(move || Ran::from(command.output().unwrap())).await.unwrap()
+    }
+
+    /// Command that impersonates a user.
+    pub(crate) fn command_as(&self, user: &str, args: &[&str]) -> Command {
         let kubeconfig = std::fs::read(self.plane.kubeconfig()).unwrap();
         let mut kubeconfig = olm_yaml::from_slice(&kubeconfig).unwrap();
         for entry in kubeconfig["users"].as_array_mut().unwrap() {
@@ -90,7 +96,7 @@ impl Fixture {
         std::fs::write(&file, kubeconfig.to_string()).unwrap();
         let mut command = olm_in(&data(), args);
         command.arg("--kubeconfig").arg(file);
-        tokio::task::spawn_blocking(move || Ran::from(command.output().unwrap())).await.unwrap()
+        command
     }
 
     /// Grants `user` read access to these resources, each as `group/resource`.

@@ -43,6 +43,7 @@ follow! {
     roll_back "tasks/roll-back.md"
     share_crds "tasks/share-crds.md"
     support "tasks/support.md"
+    traces "tasks/traces.md"
     upgrade "tasks/upgrade.md"
     use_operators "tasks/use-operators.md"
     troubleshooting "troubleshooting.md"

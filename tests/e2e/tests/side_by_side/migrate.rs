@@ -1,15 +1,15 @@
 //! `olm migrate` on recordings of classic OLM, with real pods. Classic OLM itself does not run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::ResourceExt as _;
 use kube::api::{DynamicObject, ListParams, PostParams};
+use kube::{Api, ResourceExt as _};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet, conditions};
 use olm_e2e::classic::{Installation, Replay, replay};
-use olm_e2e::{Cluster, Tool};
+use olm_e2e::{Cluster, PATIENCE, Tool, eventually};
 use olm_image::Image;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
@@ -137,7 +137,7 @@ impl Case {
 
     /// Runs `olm migrate` while the Deployments and the webhooks are watched.
     async fn migrate(&self, arguments: &[&str]) -> Result<()> {
-        let watch = self.watch_operators()?;
+        let watch = self.operators().watch().await?;
         let ca = self.tool.path("ca").display().to_string();
         let registry: &[&str] = if arguments[0] == "apply" { &["--ca-dir", &ca] } else { &[] };
         let arguments = [&["migrate"], arguments, registry].concat();
@@ -236,42 +236,61 @@ impl Case {
         self.replay.remove().await
     }
 
-    fn watch_operators(&self) -> Result<Watch> {
+    fn operators(&self) -> Operators {
+        let cluster = &self.replay.cluster;
         let mut deployments = Vec::new();
         for object in self.of_kind("Deployment") {
             let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
-            deployments.push((self.replay.cluster.within::<Deployment>(&text("namespace")), text("name")));
+            deployments.push((cluster.within::<Deployment>(&text("namespace")), text("name")));
         }
         let has_webhooks = self.of_kind("ValidatingWebhookConfiguration").next().is_some();
         let group = format!("{}.sample.olm.example", self.name);
-        let greetings = has_webhooks.then(|| {
+        let greeting = has_webhooks.then(|| {
             let resource = sample_operator::greetings(&group, "v2");
-            let api = kube::Api::<DynamicObject>::namespaced_with(
-                self.replay.cluster.client.clone(),
-                "default",
-                &resource,
-            );
+            let api = Api::<DynamicObject>::namespaced_with(cluster.client.clone(), "default", &resource);
             (api, DynamicObject::new("probe", &resource).data(json!({"spec": {"who": "you"}})))
         });
+        Operators { deployments, greeting }
+    }
+}
+
+/// Deployments of the operators, and an object that their webhooks admit.
+struct Operators {
+    deployments: Vec<(Api<Deployment>, String)>,
+    greeting: Option<(Api<DynamicObject>, DynamicObject)>,
+}
+
+impl Operators {
+    async fn check(&self) -> Result<()> {
+        for (api, name) in &self.deployments {
+            let status = api.get(name).await?.status.unwrap_or_default();
+            ensure!(status.available_replicas > Some(0), "{name}: {status:?}");
+        }
+        if let Some((api, greeting)) = &self.greeting {
+            let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+            api.create(&dry_run, greeting).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the webhooks respond, then checks the operators each second. An available pod is not always reachable
+    /// yet.
+    async fn watch(self) -> Result<Watch> {
+        if self.greeting.is_some() {
+            eventually("the webhooks respond", PATIENCE, || self.check()).await?;
+        }
         let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
-            let (mut failures, mut samples) = (Vec::new(), tokio::time::interval(Duration::from_secs(1)));
+            let (mut failures, started) = (Vec::new(), Instant::now());
+            let mut samples = tokio::time::interval(Duration::from_secs(1));
             loop {
                 tokio::select! {
                     _ = samples.tick() => {}
                     _ = &mut stopped => return failures,
                 }
-                for (api, name) in &deployments {
-                    let status = api.get(name).await.map(|found| found.status.unwrap_or_default());
-                    if !status.as_ref().is_ok_and(|status| status.available_replicas > Some(0)) {
-                        failures.push(format!("{name}: {status:?}"));
-                    }
-                }
-                if let Some((api, greeting)) = &greetings {
-                    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
-                    if let Err(error) = api.create(&dry_run, greeting).await {
-                        failures.push(error.to_string());
-                    }
+                let elapsed = started.elapsed();
+                if let Err(error) = self.check().await {
+                    failures.push(format!("after {elapsed:.1?}: {error:#}"));
                 }
             }
         });

@@ -1,22 +1,16 @@
 //! Bundles with webhooks and built-in certificates, without any other certificate provider in the cluster.
 
-use std::cell::Cell;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
-use k8s_openapi::api::core::v1::{Pod, Secret};
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
-use kube::{Api, ResourceExt as _};
+use anyhow::{Context as _, Result, ensure};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt as _;
+use kube::api::{ListParams, Patch, PatchParams};
 use olm_api::ClusterObjectSet;
+use olm_e2e::webhooks::{Webhooks, definition_bundle, validating_bundle};
 use olm_e2e::{Forward, PATIENCE, Scenario, eventually};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use sample_operator::content::Sample;
-use sample_operator::webhooks::{NOBODY, SALUTATION};
 use serde_json::{Value, json};
 
 /// Interval between rounds of calls during a renewal.
@@ -25,103 +19,6 @@ const ROUND: Duration = Duration::from_millis(50);
 /// take up to 90 s by default.
 const RENEWAL: Duration = Duration::from_secs(180);
 
-/// Objects of the installed package, by their generated names.
-struct Installed<'a> {
-    scenario: &'a Scenario,
-    service: String,
-    validating: Api<ValidatingWebhookConfiguration>,
-    mutating: Api<MutatingWebhookConfiguration>,
-    definitions: Api<CustomResourceDefinition>,
-    secrets: Api<Secret>,
-    /// Number of rounds of calls so far.
-    rounds: Cell<u32>,
-}
-
-impl<'a> Installed<'a> {
-    fn of(scenario: &'a Scenario) -> Self {
-        let cluster = &scenario.cluster;
-        Self {
-            scenario,
-            service: format!("{}-service", scenario.name),
-            validating: cluster.all(),
-            mutating: cluster.all(),
-            definitions: cluster.all(),
-            secrets: cluster.within(&scenario.name),
-            rounds: Cell::new(0),
-        }
-    }
-
-    fn named(&self, webhook: &str) -> String {
-        format!("{webhook}.{}", self.definition())
-    }
-
-    fn definition(&self) -> String {
-        format!("greetings.{}", self.scenario.sample.group)
-    }
-
-    /// Names of the Secrets of the certificate and of its CA.
-    fn secret_names(&self) -> [String; 2] {
-        [format!("{}-cert", self.service), format!("{}-ca", self.service)]
-    }
-
-    /// CA certificates that API servers trust. All three objects must contain the same.
-    async fn trusted(&self) -> Result<Vec<CertificateDer<'static>>> {
-        let validating = validating_bundle(&self.validating.get(&self.named("validate")).await?);
-        let mutating = self.mutating.get(&self.named("default")).await?;
-        let mutating =
-            mutating.webhooks.unwrap_or_default().pop().and_then(|one| one.client_config.ca_bundle);
-        let definition = definition_bundle(&self.definitions.get(&self.definition()).await?);
-        ensure!(mutating.map(|bundle| bundle.0) == validating, "the mutating webhook has a different CA");
-        ensure!(definition == validating, "the CRD has a different CA");
-        let bundle = validating.context("no caBundle")?;
-        Ok(CertificateDer::pem_slice_iter(&bundle).collect::<Result<_, _>>()?)
-    }
-
-    /// UID and container restarts of the only pod.
-    async fn pod(&self) -> Result<(Option<String>, i32)> {
-        let ours = ListParams::default().labels(&format!("app={}", self.scenario.name));
-        let pods = self.scenario.cluster.within::<Pod>(&self.scenario.name).list(&ours).await?.items;
-        let [pod] = pods.as_slice() else { bail!("{} pods", pods.len()) };
-        let statuses = pod.status.clone().unwrap_or_default().container_statuses.unwrap_or_default();
-        Ok((pod.uid(), statuses.iter().map(|status| status.restart_count).sum()))
-    }
-
-    /// Calls each webhook once, in a separate TLS handshake.
-    async fn call_all(&self) -> Result<()> {
-        let (scenario, namespace) = (self.scenario, self.scenario.name.as_str());
-        let name = format!("round-{}", self.rounds.replace(self.rounds.get() + 1));
-        let name = name.as_str();
-        let made = scenario.greet("v1", namespace, name, json!({"name": "world"})).await?;
-        ensure!(made.data["spec"] == json!({"name": "world", "salutation": SALUTATION}), "{:?}", made.data);
-        let newer = scenario.greetings("v2", namespace).get(name).await?;
-        ensure!(newer.data["spec"] == json!({"who": "world", "salutation": SALUTATION}), "{:?}", newer.data);
-        self.is_refused(&format!("{name}-nobody")).await?;
-        scenario.greetings("v1", namespace).delete(name, &DeleteParams::default()).await?;
-        Ok(())
-    }
-
-    /// Checks the denial message of the validating webhook.
-    async fn is_refused(&self, name: &str) -> Result<()> {
-        let said = match self.scenario.greet("v2", &self.scenario.name, name, json!({"who": " "})).await {
-            Err(kube::Error::Api(status)) => status.message,
-            other => bail!("greeting without a name: {other:?}"),
-        };
-        let denied = format!("admission webhook \"{}\" denied the request: {NOBODY}", self.named("validate"));
-        ensure!(said == denied, "{said}");
-        Ok(())
-    }
-}
-
-fn validating_bundle(webhook: &ValidatingWebhookConfiguration) -> Option<Vec<u8>> {
-    let bundle = webhook.webhooks.as_ref()?.first()?.client_config.ca_bundle.as_ref()?;
-    Some(bundle.0.clone())
-}
-
-fn definition_bundle(definition: &CustomResourceDefinition) -> Option<Vec<u8>> {
-    let webhook = definition.spec.conversion.as_ref()?.webhook.as_ref()?;
-    Some(webhook.client_config.as_ref()?.ca_bundle.as_ref()?.0.clone())
-}
-
 // Cases bundles-60, additions-a44
 #[tokio::test(flavor = "multi_thread")]
 async fn webhooks_respond_before_during_and_after_a_renewal() -> Result<()> {
@@ -129,7 +26,7 @@ async fn webhooks_respond_before_during_and_after_a_renewal() -> Result<()> {
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
-    let installed = Installed::of(&scenario);
+    let installed = Webhooks::of(&scenario);
     first_call(&installed).await?;
     no_certificate_in_the_revision(&scenario).await?;
     removed_authorities_come_back(&installed).await?;
@@ -144,7 +41,7 @@ async fn webhooks_respond_before_during_and_after_a_renewal() -> Result<()> {
 
 /// Two errors are acceptable at first: a node may not forward the Service's connections to the ready pod yet, and an
 /// API server may not have seen the CA in the objects yet.
-async fn first_call(installed: &Installed<'_>) -> Result<()> {
+async fn first_call(installed: &Webhooks<'_>) -> Result<()> {
     let is_early =
         |text: &str| text.contains("connection refused") || text.contains("signed by unknown authority");
     eventually("the webhooks are reachable", PATIENCE, async || match installed.call_all().await {
@@ -173,7 +70,7 @@ async fn no_certificate_in_the_revision(scenario: &Scenario) -> Result<()> {
 }
 
 /// A user removes the CA from a webhook and from the CRD.
-async fn removed_authorities_come_back(installed: &Installed<'_>) -> Result<()> {
+async fn removed_authorities_come_back(installed: &Webhooks<'_>) -> Result<()> {
     let before = installed.trusted().await?;
     let remove = |path: &str| -> Result<Patch<()>> {
         Ok(Patch::Json(serde_json::from_value(json!([{"op": "remove", "path": path}]))?))
@@ -198,7 +95,7 @@ async fn removed_authorities_come_back(installed: &Installed<'_>) -> Result<()> 
 }
 
 /// OLM repairs a changed webhook, and retains the CA in it.
-async fn repair_keeps_authorities(installed: &Installed<'_>) -> Result<()> {
+async fn repair_keeps_authorities(installed: &Webhooks<'_>) -> Result<()> {
     let before = installed.trusted().await?;
     let name = installed.named("validate");
     let edit: Value = json!([{"op": "replace", "path": "/webhooks/0/failurePolicy", "value": "Ignore"}]);
@@ -222,14 +119,14 @@ async fn repair_keeps_authorities(installed: &Installed<'_>) -> Result<()> {
 
 /// CA and certificate are renewed on demand during continuous calls of the webhooks. Every call succeeds with its own
 /// handshake, and the running pod loads the new certificate.
-async fn renewed_without_a_failed_call(installed: &Installed<'_>) -> Result<()> {
+async fn renewed_without_a_failed_call(installed: &Webhooks<'_>) -> Result<()> {
     let scenario = installed.scenario;
-    let host = format!("{}.{}.svc", installed.service, scenario.name);
+    let host = installed.host();
     let forward = Forward::to_service(&scenario.name, &installed.service, 443).await?;
     let old_roots = installed.trusted().await?;
     let old = forward.certificate(&host, &old_roots).await?;
     let pod = installed.pod().await?;
-    let before = installed.rounds.get();
+    let before = installed.rounds();
     let calls = async {
         let mut again = tokio::time::interval(ROUND);
         loop {
@@ -252,7 +149,7 @@ async fn renewed_without_a_failed_call(installed: &Installed<'_>) -> Result<()> 
         failed = calls => return Err(failed),
         renewed = renewal => renewed?,
     };
-    let rounds = installed.rounds.get() - before;
+    let rounds = installed.rounds() - before;
     println!("{rounds} rounds of calls during the renewal");
     ensure!(rounds > 10, "only {rounds} rounds of calls");
     let roots = installed.trusted().await?;
@@ -264,9 +161,14 @@ async fn renewed_without_a_failed_call(installed: &Installed<'_>) -> Result<()> 
     installed.call_all().await
 }
 
-async fn uninstalled(installed: &Installed<'_>) -> Result<()> {
+/// Names of the Secrets of the certificate and of its CA.
+fn secret_names(installed: &Webhooks<'_>) -> [String; 2] {
+    [installed.secret(), format!("{}-ca", installed.service)]
+}
+
+async fn uninstalled(installed: &Webhooks<'_>) -> Result<()> {
     let cluster = &installed.scenario.cluster;
-    for name in installed.secret_names() {
+    for name in secret_names(installed) {
         installed.secrets.get(&name).await.with_context(|| name)?;
     }
     cluster.delete(&installed.scenario.extensions(), &installed.scenario.name).await?;
@@ -274,7 +176,7 @@ async fn uninstalled(installed: &Installed<'_>) -> Result<()> {
     cluster.wait_gone(&installed.definitions, &installed.definition()).await?;
     cluster.wait_gone(&installed.validating, &installed.named("validate")).await?;
     cluster.wait_gone(&installed.mutating, &installed.named("default")).await?;
-    for name in installed.secret_names() {
+    for name in secret_names(installed) {
         cluster.wait_gone(&installed.secrets, &name).await?;
     }
     Ok(())

@@ -2,6 +2,7 @@
 //! servers for the whole cluster and restores them, so that it must run [`alone`]. The name of this folder sorts
 //! late.
 
+mod console;
 mod install_script;
 mod nodes;
 mod operator_conditions;

@@ -1,0 +1,145 @@
+//! Upgrade, rollback and uninstallation.
+
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::rig::Visit;
+use crate::changing::fixture::Fixture;
+use crate::revisions::fixture::Fixture as Plain;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn extension_is_upgraded_rolled_back_and_uninstalled_as_shown() {
+    let fixture = Fixture::start(&[]).await;
+    fixture.install_pipe().await;
+    let Some(visit) = Visit::begin(fixture.command(&["console", "--no-open"])).await else { return };
+    visit.open("/extensions/none/upgrade").await;
+    assert_eq!(visit.browser.texts("h1").await, ["Not found"]);
+    refused_upgrade_has_no_button(&fixture, &visit).await;
+    upgrade_is_written_as_shown(&fixture, &visit).await;
+    rollback_follows_the_link_of_the_history(&fixture, &visit).await;
+    read_only_console_shows_the_command_only(&fixture).await;
+    uninstallation_shows_what_is_deleted(&fixture, &visit).await;
+    visit.finish(&["status of 404", "status of 409"]).await;
+}
+
+async fn catalog(fixture: &Fixture) -> Value {
+    let extension = fixture.extension("pipe").await;
+    serde_json::to_value(extension).unwrap()["spec"]["source"]["catalog"].clone()
+}
+
+async fn patch(fixture: &Fixture, patch: Value) {
+    fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+async fn buttons(visit: &Visit) -> Vec<String> {
+    visit.browser.texts("[data-apply]").await
+}
+
+/// The new CRD breaks custom resources.
+async fn refused_upgrade_has_no_button(fixture: &Fixture, visit: &Visit) {
+    visit.open("/extensions/pipe").await;
+    visit.browser.click(".actions a[href$='/upgrade']").await;
+    visit.until_at("/extensions/pipe/upgrade").await;
+    let refusal = visit.browser.texts(".notice.bad").await;
+    assert!(refusal[0].starts_with("the controller would refuse the upgrade:"), "{refusal:?}");
+    assert_eq!(buttons(visit).await, [""; 0]);
+    let live = json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/crd-check": "Live"}}});
+    patch(fixture, live).await;
+}
+
+async fn upgrade_is_written_as_shown(fixture: &Fixture, visit: &Visit) {
+    let browser = &visit.browser;
+    visit.open("/extensions/pipe/upgrade").await;
+    let options = browser.texts("#to option").await;
+    assert_eq!(options, ["what the extension requests now", "any version, now and later", "1.1.0", "1.0.0"]);
+    assert_eq!(browser.value("document.querySelector('#to').value").await, json!("1.1.0"));
+    assert_eq!(browser.texts("#command").await, ["olm upgrade pipe --version 1.1.0"]);
+    let facts = browser.texts("main > p").await;
+    assert!(facts.iter().any(|fact| fact.contains("pins the extension to \"1.0.0\"")), "{facts:?}");
+    let shown = browser.texts("#plan, #diff").await;
+    assert!(shown[0].contains("upgrade to pipe.v1.1.0") && shown[1].contains("CRDs"), "{shown:?}");
+    let ran = fixture.olm(&["upgrade", "pipe", "--version", "1.1.0", "--dry-run=server"]).await;
+    let first = ran.stdout.lines().next().unwrap();
+    assert!(shown[0].starts_with(first), "{first} {shown:?}");
+    visit.assert_accessible("upgrade").await;
+
+    // Another user changes the extension.
+    patch(fixture, json!({"spec": {"source": {"catalog": {"channels": ["stable"]}}}})).await;
+    browser.click("[data-apply]").await;
+    browser.until("document.querySelector('.notice.bad')").await;
+    let notices = browser.texts(".notice.bad").await;
+    assert!(notices[0].starts_with("The plan has changed since it was shown"), "{notices:?}");
+    assert_eq!(catalog(fixture).await["version"], "1.0.0");
+    browser.click("[data-apply]").await;
+    visit.until_at("/extensions/pipe").await;
+    let expected = json!({"packageName": "pipe", "version": "1.1.0", "channels": ["stable"],
+        "upgradeConstraintPolicy": "CatalogProvided"});
+    assert_eq!(catalog(fixture).await, expected);
+}
+
+async fn rollback_follows_the_link_of_the_history(fixture: &Fixture, visit: &Visit) {
+    let browser = &visit.browser;
+    let extension = fixture.extension("pipe").await;
+    fixture.settle(&extension, 2, "pipe.v1.1.0").await;
+    visit.open("/extensions/pipe").await;
+    browser.until("document.querySelector('a[href$=\"rollback?to=1\"]')").await;
+    browser.click("a[href$='rollback?to=1']").await;
+    visit.until_at("/extensions/pipe/rollback?to=1").await;
+    let plan = browser.texts("#plan").await;
+    assert!(plan[0].contains("pipe.v1.0.0, version 1.0.0 (revision 1)"), "{plan:?}");
+    assert_eq!(browser.texts("#command").await, ["olm rollback pipe --to 1"]);
+    visit.assert_accessible("rollback").await;
+    browser.click("[data-apply]").await;
+    visit.until_at("/extensions/pipe").await;
+    let written = catalog(fixture).await;
+    assert_eq!(
+        (&written["version"], &written["upgradeConstraintPolicy"]),
+        (&json!("1.0.0"), &json!("SelfCertified"))
+    );
+}
+
+async fn read_only_console_shows_the_command_only(fixture: &Fixture) {
+    let command = fixture.command(&["console", "--no-open", "--read-only"]);
+    let Some(visit) = Visit::begin(command).await else { return };
+    for action in ["upgrade?to=1.1.0", "uninstall"] {
+        visit.open(&format!("/extensions/pipe/{action}")).await;
+        visit.browser.until("document.querySelector('#command')").await;
+        assert_eq!(buttons(&visit).await, [""; 0], "{action}");
+    }
+    visit.finish(&[]).await;
+}
+
+async fn uninstallation_shows_what_is_deleted(fixture: &Fixture, visit: &Visit) {
+    let browser = &visit.browser;
+    visit.open("/extensions/pipe/uninstall").await;
+    let shown = browser.texts("#plan, #command").await;
+    assert!(shown[0].contains("pipes.example.com: no custom resources"), "{shown:?}");
+    browser.click("[name=keep_crds]").await;
+    browser.click("form.choice button").await;
+    visit.until_at("/extensions/pipe/uninstall?keep_crds=yes").await;
+    assert_eq!(browser.texts("#command").await, ["olm uninstall pipe --keep-crds"]);
+    visit.assert_accessible("uninstall").await;
+    visit.open("/extensions/pipe/uninstall").await;
+    browser.click("[data-apply]").await;
+    visit.until_at("/extensions").await;
+    assert!(fixture.extensions().get_opt("pipe").await.unwrap().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_without_the_right_sees_the_refusal_of_the_api_server() {
+    let fixture = Plain::start().await;
+    fixture.create_extension("pipe", "1.x").await;
+    fixture.allow("viewer", &["*/*"]).await;
+    let command = fixture.command_as("viewer", &["console", "--no-open", "--catalog", "catalog"]);
+    let Some(visit) = Visit::begin(command).await else { return };
+    visit.open("/extensions/pipe/uninstall").await;
+    let refusal = visit.browser.texts(".notice.bad").await;
+    assert!(refusal[0].contains("User \"viewer\" cannot delete resource"), "{refusal:?}");
+    assert_eq!(buttons(&visit).await, [""; 0]);
+    assert!(visit.browser.texts("#plan").await[0].contains("pipe"));
+    visit.open("/extensions/pipe/rollback").await;
+    assert_eq!(visit.browser.texts("h1").await, ["Not found"]);
+    let message = visit.browser.texts(".message").await;
+    assert!(message[0].starts_with("pipe has no revision to roll back to"), "{message:?}");
+    visit.finish(&["status of 404"]).await;
+}
