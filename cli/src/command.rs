@@ -22,6 +22,7 @@ use crate::resolve::{self, ResolveArgs};
 use crate::rollback::{self, RollbackArgs};
 use crate::shell::{self, CompletionArgs, ManArgs};
 use crate::status::{self, StatusArgs};
+use crate::system::SystemCommand;
 use crate::uninstall::{self, UninstallArgs};
 use crate::upgrade::{self, UpgradeArgs};
 use crate::validate::{self, ValidateArgs};
@@ -113,6 +114,16 @@ pub(crate) enum Command {
     /// Open a console in the browser: catalogs, packages, extensions
     #[command(long_about = console::ABOUT)]
     Console(Box<ConsoleArgs>),
+    /// Install, upgrade, check and uninstall OLM itself
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        after_help = "Examples:
+  {olm} system install
+  {olm} system upgrade --dry-run
+  {olm} system status"
+    )]
+    System(SystemCommand),
     /// Move from classic OLM to ClusterExtensions
     #[command(
         subcommand,

@@ -40,6 +40,7 @@ mod shell;
 mod sign;
 mod source;
 mod status;
+mod system;
 mod uninstall;
 mod upgrade;
 mod validate;
@@ -106,6 +107,7 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
             Command::Status(args) => status::run(args, &mut session).await,
             Command::Doctor(args) => doctor::run(args, &mut session).await,
             Command::Validate(args) => validate::run(args, &mut session).await,
+            Command::System(command) => system::run(command, &mut session).await,
             Command::Migrate(command) => migrate::run(command, &mut session).await,
             Command::Console(args) => console::run(*args, &mut session).await,
             Command::Config(command) => config::run(command, &mut session).await,

@@ -11,6 +11,7 @@ mod observed;
 mod redact;
 mod rule;
 mod secrets;
+mod system;
 
 use std::path::PathBuf;
 
@@ -20,8 +21,11 @@ use olm_runtime::component::VERSION;
 use serde::Serialize;
 
 use self::diagnose::{Finding, SERVERS, diagnose, server_pods, server_versions};
+pub(crate) use self::diagnose::{Skew, server_version, skew, stopped};
+pub(crate) use self::observe::webhook_failure;
 use self::observed::{Observed, list, text};
 use self::rule::{RULES, Rule, Severity};
+pub(crate) use self::system::{SystemHealth, system_health};
 use crate::error::CliError;
 use crate::output::{Fields, FormatArgs, Table, counted, printable};
 use crate::progress::say;
@@ -193,8 +197,13 @@ fn report_text(report: &Report) -> String {
         let ready = format!("{}/{}", server.ready_pods, server.pods);
         table.row([server.name, &ready, &server.leader]);
     }
-    let mut text = format!("{}\n{}", fields.text, table.text());
-    for finding in &report.findings {
+    format!("{}\n{}{}", fields.text, table.text(), findings_text(&report.findings))
+}
+
+/// Findings, and their number at the end.
+fn findings_text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
         let cause = finding.cause.map(|cause| format!(" ({})", cause.id)).unwrap_or_default();
         text += &format!(
             "\n{:?} {}{cause}: {}\n  {}.\n",
@@ -209,7 +218,7 @@ fn report_text(report: &Report) -> String {
             finding.remedy, finding.documentation
         );
     }
-    let number = |severity| report.findings.iter().filter(|finding| finding.severity == severity).count();
+    let number = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
     text += &format!(
         "\n{}, {}, {}\n",
         counted(number(Severity::Error), "error"),

@@ -51,8 +51,11 @@ enum Scope {
     Installed,
 }
 
-/// Kinds to read: group, version, kind, plural, objects.
-const KINDS: [(&str, &str, &str, &str, Scope); 26] = [
+/// Kind to read: group, version, kind, plural, objects.
+type Kind = (&'static str, &'static str, &'static str, &'static str, Scope);
+
+/// Kinds to read.
+const KINDS: [Kind; 26] = [
     ("olm.operatorframework.io", "v1", "ClusterExtension", "clusterextensions", Scope::All),
     ("olm.operatorframework.io", "v1", "ClusterCatalog", "clustercatalogs", Scope::All),
     ("olm.operatorframework.io", "v1", "ClusterObjectSet", "clusterobjectsets", Scope::All),
@@ -99,6 +102,31 @@ pub(super) async fn observe(
     access: &Access,
     session: &Session,
 ) -> Result<Observed, CliError> {
+    let (mut observed, redactor) = servers(cluster, &KINDS, session).await?;
+    classic(cluster, &mut observed, session).await?;
+    catalogs(access, &mut observed, session).await?;
+    observed.unreadable.iter_mut().for_each(|why| *why = redactor.text(why));
+    Ok(observed)
+}
+
+/// Reads only the objects and logs of the servers, without those of extensions and catalogs.
+///
+/// # Errors
+/// Those of [`observe`].
+pub(super) async fn observe_servers(cluster: &Cluster, session: &Session) -> Result<Observed, CliError> {
+    let of_servers = |kind: &&Kind| matches!(kind.4, Scope::Own | Scope::Installed);
+    let kinds: Vec<Kind> = KINDS.iter().filter(of_servers).copied().collect();
+    let (mut observed, redactor) = servers(cluster, &kinds, session).await?;
+    observed.certificates.retain(|certificate| certificate.owner.is_empty());
+    observed.unreadable.iter_mut().for_each(|why| *why = redactor.text(why));
+    Ok(observed)
+}
+
+async fn servers(
+    cluster: &Cluster,
+    kinds: &[Kind],
+    session: &Session,
+) -> Result<(Observed, Redactor), CliError> {
     let version = cluster.call("the server's version", cluster.client().apiserver_version(), session).await?;
     let mut observed = Observed {
         namespace: cluster.namespace().to_owned(),
@@ -110,7 +138,7 @@ pub(super) async fn observe(
     let mut raw = Vec::new();
     {
         let _step = session.progress.step("reading the objects of OLM");
-        let reads = KINDS.into_iter().map(|kind| objects(cluster, kind));
+        let reads = kinds.iter().map(|kind| objects(cluster, *kind));
         let read = stream::iter(reads).buffered(CONCURRENT).collect::<Vec<_>>();
         for (kind, found, failure) in session.interruptible(read).await? {
             raw.extend(found.into_iter().map(|object| (kind, object)));
@@ -125,10 +153,7 @@ pub(super) async fn observe(
     session.interruptible(readiness(cluster, &mut observed, &redactor)).await?;
     let failure = session.interruptible(webhook_failure(cluster)).await?;
     observed.webhook_failure = failure.map(|why| redactor.text(&why));
-    classic(cluster, &mut observed, session).await?;
-    catalogs(access, &mut observed, session).await?;
-    observed.unreadable.iter_mut().for_each(|why| *why = redactor.text(why));
-    Ok(observed)
+    Ok((observed, redactor))
 }
 
 fn redact(observed: &mut Observed, redactor: &Redactor) {
@@ -138,7 +163,7 @@ fn redact(observed: &mut Observed, redactor: &Redactor) {
 /// Objects of a kind, and the reason for which some were not read. A kind that is not served has none.
 async fn objects(
     cluster: &Cluster,
-    (group, version, kind, plural, scope): (&'static str, &str, &'static str, &str, Scope),
+    (group, version, kind, plural, scope): Kind,
 ) -> (&'static str, Vec<Value>, Option<String>) {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
     let client = cluster.client().clone();
@@ -255,7 +280,7 @@ async fn readiness(cluster: &Cluster, observed: &mut Observed, redactor: &Redact
 
 /// Failure of an admission webhook for ClusterCatalogs, found by the dry run of a creation. A user who may not
 /// create catalogs does not find it.
-async fn webhook_failure(cluster: &Cluster) -> Option<String> {
+pub(crate) async fn webhook_failure(cluster: &Cluster) -> Option<String> {
     let catalogs: Api<ClusterCatalog> = Api::all(cluster.client().clone());
     let catalog = json!({"metadata": {"name": "olm-doctor-dry-run"},
         "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/dry-run:latest"}}}});

@@ -309,7 +309,7 @@ rules! {
         "OLM v1 is installed in several namespaces, and only the oldest one leads"
         "Remove one installation, but not the CRDs (docs/tasks/install.md#another-namespace)"
     VERSIONS "INSTALLATION-2" Warning WITHOUT_MESSAGE []
-        "The servers, or the servers and this tool, have different versions"
+        "The servers have different versions, or this tool does not support their version"
         "Apply one install file for both servers, and use the tool of the same release"
     CLASSIC "CLASSIC-1" Info WITHOUT_MESSAGE []
         "Classic OLM manages packages on this cluster"

@@ -14,3 +14,4 @@ mod fixture;
 mod migrate;
 mod reading;
 mod revisions;
+mod system;

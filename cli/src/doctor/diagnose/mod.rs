@@ -11,7 +11,9 @@ mod fault_tests;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::servers::stopped;
 pub(super) use self::servers::{SERVERS, arguments, server_pods, server_versions};
+pub(crate) use self::servers::{Skew, server_version, skew};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::{Serialize, Serializer};
@@ -73,11 +75,21 @@ impl Finding {
 
 /// All findings, errors first.
 pub(super) fn diagnose(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+    let mut findings = diagnose_servers(observed, now);
+    findings.extend(extensions::findings(observed, now));
+    findings.extend(ownership::findings(observed));
+    sorted(findings)
+}
+
+/// Findings about the servers, their network and certificates, errors first.
+pub(super) fn diagnose_servers(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     let mut findings = servers::findings(observed, now);
     findings.extend(network::findings(observed));
     findings.extend(certificates::findings(observed, now));
-    findings.extend(extensions::findings(observed, now));
-    findings.extend(ownership::findings(observed));
+    sorted(findings)
+}
+
+fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.sort_by(|a, b| (a.severity, a.rule.id, &a.object).cmp(&(b.severity, b.rule.id, &b.object)));
     findings.dedup();
     findings

@@ -2,6 +2,8 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_runtime::component::{Component, VERSION};
+use olm_version::Version;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::{Finding, PATIENCE, condition, condition_with, is_older};
@@ -158,7 +160,7 @@ fn last_lines(log: &str) -> (Option<&'static rule::Rule>, String) {
 }
 
 /// Reason for which a pod does not run.
-fn stopped(pod: &Value) -> String {
+pub(crate) fn stopped(pod: &Value) -> String {
     let unscheduled = condition_with(pod, "PodScheduled", "False").map(|found| text(found, "/message"));
     let states = list(pod, "/status/containerStatuses").iter().flat_map(|status| {
         ["waiting", "terminated"].map(|state| (state, status.pointer(&format!("/state/{state}"))))
@@ -191,33 +193,54 @@ fn lease(server: Component, observed: &Observed, now: Timestamp) -> Option<Findi
     is_expired.then(|| Finding::new(rule::NO_LEADER, object, message))
 }
 
-/// Versions of the servers by Deployment, as far as the tags of their images tell.
+/// Version of the servers in a Deployment: its label, which releases have, else the tag of its image.
+pub(crate) fn server_version(deployment: &Value) -> Option<&str> {
+    let label = deployment["metadata"]["labels"]["app.kubernetes.io/version"].as_str();
+    let image = text(deployment, "/spec/template/spec/containers/0/image").split('@').next()?;
+    label.or_else(|| Some(image.rsplit('/').next()?.split_once(':')?.1))
+}
+
+/// Versions of the servers by Deployment, as far as they are known.
 pub(crate) fn server_versions(observed: &Observed) -> Vec<(Component, String)> {
     let version = |server: Component| {
         let deployment = observed.own("Deployment", &server.deployment_name())?;
-        let image = text(deployment, "/spec/template/spec/containers/0/image");
-        let repository = image.split('@').next().unwrap_or_default();
-        let tag = repository.rsplit('/').next().unwrap_or_default().split_once(':')?.1;
-        Some((server, tag.to_owned()))
+        Some((server, server_version(deployment)?.to_owned()))
     };
     SERVERS.into_iter().filter_map(version).collect()
 }
 
+/// Difference between the versions of this program and of the servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Skew {
+    Supported,
+    Unsupported,
+    Unknown,
+}
+
+/// Skew of two versions, such as `v0.1.0`. One minor version is supported.
+pub(crate) fn skew(one: &str, other: &str) -> Skew {
+    let (Ok(one), Ok(other)) = (Version::parse_tolerant(one), Version::parse_tolerant(other)) else {
+        return Skew::Unknown;
+    };
+    match one.major() == other.major() && one.minor().abs_diff(other.minor()) <= 1 {
+        true => Skew::Supported,
+        false => Skew::Unsupported,
+    }
+}
+
 fn versions(observed: &Observed) -> Option<Finding> {
     let found = server_versions(observed);
-    let plain = |tag: &str| tag.strip_prefix('v').unwrap_or(tag).to_owned();
-    let is_release = |tag: &str| plain(tag).starts_with(|c: char| c.is_ascii_digit());
     // Tags of development images, such as `dev`, tell no version.
-    let releases: Vec<String> =
-        found.iter().filter(|(_, tag)| is_release(tag)).map(|(_, tag)| plain(tag)).collect();
-    let own = plain(VERSION);
-    let tool = option_env!("OLM_BUILD_VERSION").map(|_| own.clone());
-    let mut all = releases.iter().chain(&tool);
-    let first = all.next()?;
-    if releases.is_empty() || all.all(|other| other == first) {
+    let releases: Vec<Version> =
+        found.iter().filter_map(|(_, version)| Version::parse_tolerant(version).ok()).collect();
+    let is_mixed = releases.windows(2).any(|pair| pair[0] != pair[1]);
+    let is_release = option_env!("OLM_BUILD_VERSION").is_some();
+    let is_unsupported = |version: &String| is_release && skew(VERSION, version) == Skew::Unsupported;
+    if !is_mixed && !found.iter().any(|(_, version)| is_unsupported(version)) {
         return None;
     }
-    let tags: Vec<String> = found.iter().map(|(server, tag)| format!("{} {tag}", server.name())).collect();
-    let message = format!("{}, olm {own}", tags.join(", "));
+    let servers: Vec<String> =
+        found.iter().map(|(server, version)| format!("{} {version}", server.name())).collect();
+    let message = format!("{}, olm {VERSION}", servers.join(", "));
     Some(Finding::new(rule::VERSIONS, format!("Namespace {}", observed.namespace), message))
 }

@@ -5,6 +5,7 @@ use std::io::Read;
 use std::process::Stdio;
 
 use super::fixture::{command, olm};
+use crate::fixture::{Ran, olm_in};
 
 const SUBSCRIPTION: &str = "Subscription is an object of classic OLM: in v1 it is a ClusterExtension \
                             (olm.operatorframework.io/v1) with spec.namespace, and in spec.source.catalog packageName \
@@ -70,6 +71,19 @@ fn assert_failures(cases: &[(&[&str], i32, &str)]) {
         let ran = olm(args);
         assert_eq!((ran.code, ran.stderr.as_str(), ran.stdout.as_str()), (*code, *stderr, ""), "{args:?}");
     }
+}
+
+#[test]
+fn folder_with_the_name_cluster_is_not_taken_for_the_cluster() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("cluster/hub")).unwrap();
+    for source in ["cluster", "cluster/hub"] {
+        let ls = ["catalog", "ls", source, "--kubeconfig", "/nonexistent/config"];
+        let ran = Ran::from(olm_in(folder.path(), &ls).output().unwrap());
+        assert!(ran.stderr.starts_with("error: no access to a cluster: "), "{}", ran.stderr);
+    }
+    let ran = Ran::from(olm_in(folder.path(), &["catalog", "ls", "./cluster"]).output().unwrap());
+    assert!(!ran.stderr.contains("no access to a cluster"), "{}", ran.stderr);
 }
 
 #[test]

@@ -10,6 +10,10 @@ use crate::fixture::tests;
 const CASES: &[(&str, &[&str])] = &[
     ("help.txt", &["--help"]),
     ("catalog-help.txt", &["catalog", "--help"]),
+    ("system-install-help.txt", &["system", "install", "--help"]),
+    ("system-upgrade-help.txt", &["system", "upgrade", "--help"]),
+    ("system-status-help.txt", &["system", "status", "--help"]),
+    ("system-uninstall-help.txt", &["system", "uninstall", "--help"]),
     ("ls-help.txt", &["catalog", "ls", "--help"]),
     ("show-help.txt", &["catalog", "show", "--help"]),
     ("graph-help.txt", &["catalog", "graph", "--help"]),
