@@ -14,7 +14,8 @@ nothing.
   --variant VARIANT   manifest to apply: install (default), hardened, install-cert-manager or experimental
   --no-cert-manager   do not install cert-manager and do not wait for it, because its Deployments have other names
   --dry-run           run the checks, then print the objects that would be applied, or list what --uninstall would delete
-  --uninstall         delete the servers and the ClusterCatalogs, keep the CRDs; refused while ClusterExtensions exist
+  --uninstall         delete the servers and the ClusterCatalogs, keep the CRDs; refused while ClusterExtensions exist, or
+                      a migration from classic OLM is unfinished
   --purge             with --uninstall: also delete all ClusterExtensions with their objects, and the CRDs
   -h, --help          print this text
 
@@ -178,8 +179,17 @@ delete() {
   kubectl delete "$@" --ignore-not-found --dry-run="$mode" --timeout 10m
 }
 
+# unfinished: prints the packages whose migration by `olm migrate` is unfinished, from the Secrets of their backups.
+unfinished() {
+  kubectl -n "$namespace" get secrets -l "ext.$group/migration" -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.annotations.ext\.olm\.operatorframework\.io/migration-digest} {.metadata.annotations.ext\.olm\.operatorframework\.io/migration-complete}{"\n"}{end}' |
+    sed -n 's|^olm-migrate-\([^.]*\)\.\(.*\) sha256:[^ ]* $|\1/\2|p'
+}
+
 uninstall() {
   local kind found
+  found=$(unfinished)
+  [ -z "$found" ] || fail "the only backup of an unfinished migration would be deleted: $(paste -sd ' ' - <<<"$found"); end \
+it first: olm migrate apply NAME, or olm migrate rollback NAME"
   found=$(existing clusterextensions && existing clusterobjectsets)
   [ -z "$found" ] || [ $purge = yes ] ||
     fail "uninstall these first, or delete them with all their objects by --purge: $(paste -sd ' ' - <<<"$found")"

@@ -93,15 +93,25 @@ pub(crate) fn generate(shape: Shape, seed: u64) -> Result<Files> {
                 (format!("{}-{}-{number:03}", numbers.word(), numbers.word()), bundles)
             }
         };
-        let mut file = Vec::new();
-        for document in package(&name, bundles, &mut numbers)? {
-            let mut serializer = Serializer::with_formatter(&mut file, PrettyFormatter::with_indent(b"    "));
-            document.serialize(&mut serializer)?;
-            file.push(b'\n');
-        }
-        files.insert(format!("{name}/catalog.json"), file);
+        files.extend([package_file(&name, bundles, &mut numbers)?]);
     }
     Ok(files)
+}
+
+/// Generates a catalog with one package of `bundles` bundles.
+pub(crate) fn package_files(name: &str, bundles: usize, seed: u64) -> Result<Files> {
+    Ok(Files::from([package_file(name, bundles, &mut Numbers::new(seed))?]))
+}
+
+/// Path and content of the file of a package.
+fn package_file(name: &str, bundles: usize, numbers: &mut Numbers) -> Result<(String, Vec<u8>)> {
+    let mut file = Vec::new();
+    for document in package(name, bundles, numbers)? {
+        let mut serializer = Serializer::with_formatter(&mut file, PrettyFormatter::with_indent(b"    "));
+        document.serialize(&mut serializer)?;
+        file.push(b'\n');
+    }
+    Ok((format!("{name}/catalog.json"), file))
 }
 
 fn package(name: &str, bundles: usize, numbers: &mut Numbers) -> Result<Vec<Value>> {

@@ -2,6 +2,7 @@
 //! any test, because the figures depend on the machine and its other load.
 
 mod catalogd;
+mod console;
 mod content;
 mod extensions;
 mod load;
@@ -32,6 +33,8 @@ enum What {
     Resolve(ResolveArguments),
     /// Measure rendering: from bundle files to objects
     Render(RenderArguments),
+    /// Measure `olm console`: first page, search, upgrade graph, memory
+    Console(ConsoleArguments),
     /// Measure operator-controller: installs, upgrades, idle load, growth
     Controller(ControllerArguments),
 }
@@ -83,6 +86,20 @@ pub(crate) struct ResolveArguments {
     seed: u64,
 }
 
+/// Arguments of the cases of the console.
+#[derive(clap::Args)]
+pub(crate) struct ConsoleArguments {
+    /// Binary of `olm` to measure
+    #[arg(long, value_name = "FILE")]
+    binary: PathBuf,
+    /// Folder with real catalogs
+    #[arg(long, env = "OLM_FIELD_DATA", value_name = "DIR")]
+    field_data: Option<PathBuf>,
+    /// Seed of the generated catalogs
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+}
+
 /// Arguments of the cases of rendering.
 #[derive(clap::Args)]
 pub(crate) struct RenderArguments {
@@ -112,9 +129,12 @@ pub(crate) struct ControllerArguments {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    // Fails only if there is a provider.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let measured = match &Arguments::parse().what {
         What::Catalogd(arguments) => catalogd::measure(arguments).await,
         What::Resolve(arguments) => resolve::measure(arguments).await,
+        What::Console(arguments) => console::measure(arguments).await,
         What::Render(arguments) => render::measure(arguments),
         What::Controller(arguments) => extensions::measure(arguments).await,
     };

@@ -1,6 +1,7 @@
 //! Process of a server, and its resource usage.
 
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, Sender};
@@ -40,6 +41,25 @@ impl Server {
             .spawn()
             .with_context(|| format!("start {}", binary.display()))?;
         Ok(Self { name, child })
+    }
+
+    /// Starts the program and waits for the first line that it prints.
+    pub(crate) fn spawn_printing(
+        name: &'static str,
+        binary: &Path,
+        arguments: &[String],
+    ) -> Result<(Self, String)> {
+        let mut child = Command::new(binary)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("start {}", binary.display()))?;
+        let output = child.stdout.take().context("no standard output")?;
+        let server = Self { name, child };
+        let mut line = String::new();
+        BufReader::new(output).read_line(&mut line)?;
+        Ok((server, line.trim_end().to_owned()))
     }
 
     pub(crate) fn pid(&self) -> u32 {

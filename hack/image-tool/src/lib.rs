@@ -1,6 +1,6 @@
 //! OCI images for development and tests, without a container engine.
 //!
-//! [`olm_pack`] builds the images. This crate contains the files of an image that runs a program ([`runtime_files`]),
+//! [`olm_pack`] builds the images. This crate contains the files of an image that runs a program ([`Program::files`]),
 //! pushing with a credentials file (`push`), and two registries for the tests of every crate that pulls:
 //! [`registry`], in the test's own process with faults on demand, and [`docker_registry`], a real one.
 //!
@@ -12,8 +12,9 @@ mod push;
 pub mod registry;
 pub mod signing;
 
-pub use binary::{read_folder, runtime_files};
+pub use binary::{Program, read_folder};
 pub use olm_pack::{
-    BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of, write_archive,
+    BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, ImageIndex, Layer, LayerEntry, Runtime, digest_of,
+    write_archive, write_index_archive,
 };
-pub use push::{Push, push};
+pub use push::{Push, push, push_index};

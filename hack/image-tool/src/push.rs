@@ -2,9 +2,10 @@
 
 use anyhow::{Context, Result, bail};
 use olm_oci::{
-    Config, CredentialSource, Credentials, Limits, Puller, RawManifest, Reference, RegistryPaths, Selector,
+    Config, CredentialSource, Credentials, Limits, Puller, RawManifest, Reference, RegistryPaths, Repository,
+    Selector,
 };
-use olm_pack::Image;
+use olm_pack::{Image, ImageIndex};
 use tokio::sync::watch;
 
 /// Options of a push.
@@ -22,6 +23,33 @@ pub struct Push {
 /// # Errors
 /// `reference` cannot be parsed, or the registry rejects the image. The error contains the reference.
 pub async fn push(reference: &str, image: &Image, options: &Push) -> Result<String> {
+    let (repository, tag) = open(reference, options).await?;
+    let manifest = RawManifest::new(image.manifest.clone());
+    let pushed = repository.push(&tag, &manifest, image.blobs().cloned().collect(), &|_| {}).await;
+    pushed.with_context(|| format!("push {reference}"))?;
+    Ok(image.digest())
+}
+
+/// Pushes the images of `index` by digest, then the index to `reference`, like [`push`].
+///
+/// # Errors
+/// See [`push`].
+pub async fn push_index(reference: &str, index: &ImageIndex, options: &Push) -> Result<String> {
+    let (repository, tag) = open(reference, options).await?;
+    let pushing = async {
+        for image in index.images.values() {
+            let manifest = RawManifest::new(image.manifest.clone());
+            let blobs = image.blobs().cloned().collect();
+            repository.push(manifest.digest.as_str(), &manifest, blobs, &|_| {}).await?;
+        }
+        repository.push_manifest(&tag, &RawManifest::new(index.manifest.clone())).await
+    };
+    pushing.await.with_context(|| format!("push {reference}"))?;
+    Ok(index.digest())
+}
+
+/// Repository and tag of `reference`.
+async fn open(reference: &str, options: &Push) -> Result<(Repository, String)> {
     let to: Reference = reference.parse().with_context(|| format!("image reference {reference:?}"))?;
     let Selector::Tag(tag) = to.selector() else {
         bail!("image reference {reference:?}: expected a tag; the digest follows from the content");
@@ -35,12 +63,8 @@ pub async fn push(reference: &str, image: &Image, options: &Push) -> Result<Stri
     config.cas_dir = Some(authorities.path().to_owned());
     config.credentials = CredentialSource::Memory(watch::channel(options.credentials.clone()).1);
     let puller = Puller::new(config);
-    let pushing = async {
-        let blobs = image.blobs().cloned().collect();
-        puller.target(&to).await?.push(tag, &RawManifest::new(image.manifest.clone()), blobs, &|_| {}).await
-    };
-    pushing.await.with_context(|| format!("push {reference}"))?;
-    Ok(image.digest())
+    let repository = puller.target(&to).await.with_context(|| format!("push {reference}"))?;
+    Ok((repository, tag.to_owned()))
 }
 
 #[cfg(test)]
@@ -79,6 +103,32 @@ mod tests {
         assert_eq!(resolved.digest().as_str(), digest);
         let (files, _) = puller.pull_files(&resolved, &["configs"]).await.unwrap();
         assert_eq!(files, BTreeMap::from([("configs/index.yaml".to_owned(), b"schema: x".to_vec())]));
+    }
+
+    #[tokio::test]
+    async fn image_of_each_architecture_can_be_pulled_from_pushed_index() {
+        let registry = Registry::start().await.unwrap();
+        let options = Push { ca_pem: Some(registry.ca_pem().into()), ..Push::default() };
+        let content = |text: &str| {
+            let files = BTreeMap::from([("index.yaml".to_owned(), text.as_bytes().to_vec())]);
+            Image::catalog(&files).unwrap()
+        };
+        let images = ["amd64", "arm64"].map(|name| (name.to_owned(), content(name)));
+        let index = ImageIndex::new(BTreeMap::from(images)).unwrap();
+        let reference = format!("{}/a/server:v1", registry.host());
+        let digest = push_index(&reference, &index, &options).await.unwrap();
+        assert_eq!(digest, index.digest());
+
+        let folder = tempfile::TempDir::new().unwrap();
+        registry.write_ca(folder.path()).unwrap();
+        let mut config = olm_oci::Config::new(olm_oci::Limits::BUNDLE);
+        config.cas_dir = Some(folder.path().to_owned());
+        let puller = olm_oci::Puller::new(config);
+        let resolved = puller.resolve(&reference.parse().unwrap()).await.unwrap();
+        assert_eq!(resolved.digest().as_str(), digest);
+        let (files, _) = puller.pull_files(&resolved, &["configs"]).await.unwrap();
+        let architecture = olm_oci::Platform::current().architecture;
+        assert_eq!(files, BTreeMap::from([("configs/index.yaml".to_owned(), architecture.into_bytes())]));
     }
 
     #[tokio::test]

@@ -412,6 +412,11 @@ fn existing(server: &Server, objects: &[Value]) -> Vec<String> {
     names.filter(|name| !name.is_empty()).collect()
 }
 
+/// First Secret of the backup of a migration.
+const BACKUP: &str = "{apiVersion: v1, kind: Secret, metadata: {name: olm-migrate-ns.lamp, namespace: olmv1-system, \
+    labels: {ext.olm.operatorframework.io/migration: lamp, ext.olm.operatorframework.io/migration-namespace: ns}, \
+    annotations: {ext.olm.operatorframework.io/migration-digest: 'sha256:0'}}}";
+
 // docs/design/operations.md#upgrade-and-removal
 #[tokio::test(flavor = "multi_thread")]
 async fn uninstall_deletes_what_the_script_installed() {
@@ -439,6 +444,15 @@ async fn uninstall_deletes_what_the_script_installed() {
     assert!(exists(&server, "clusterextension", "pipe") && exists(&server, "clustercatalog", "hub"));
 
     server.kubectl(&["delete", "clusterextension", "pipe"], "");
+    create(BACKUP);
+    for arguments in [&["--uninstall"][..], &["--uninstall", "--purge", "--dry-run"]] {
+        let said = script.run(arguments, &[]).failed();
+        let why =
+            "Error: the only backup of an unfinished migration would be deleted: ns/lamp; end it first: ";
+        assert!(said.starts_with(why), "{said}");
+    }
+    let complete = "ext.olm.operatorframework.io/migration-complete=true";
+    server.kubectl(&["annotate", "secret", "olm-migrate-ns.lamp", complete, "-n", "olmv1-system"], "");
     let printed = script.run(&["--uninstall"], &[]).succeeded();
     assert!(!printed.contains("customresourcedefinition"), "{printed}");
     let definitions: Vec<String> = [

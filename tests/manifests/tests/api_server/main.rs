@@ -136,6 +136,7 @@ async fn every_variant_is_valid_and_can_replace_every_other() {
         .kubectl(&["delete", "mutatingwebhookconfiguration", "catalogd-mutating-webhook-configuration"], "");
     for addition in olm_manifests::ADDITIONS {
         server.apply(&path(addition), SERVER_SIDE);
+        server.admits_pods(addition);
     }
 }
 
