@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use olm_api::annotations::EXT_IMAGE_TEMPLATE;
 use olm_api::{ClusterCatalog, ClusterObjectSet, ClusterUpgradeStatus};
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, Options};
 use serde_json::{Value, json};
 
 use crate::fixture::{Ran, olm_in};
@@ -41,7 +41,7 @@ async fn install(plane: &ControlPlane, extension: &str, properties: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn verdicts_on_kubernetes_and_openshift() {
-    let plane = ControlPlane::start().await.unwrap();
+    let plane = ControlPlane::reused(Options::default()).await.unwrap();
     let none = check(&plane, &[]).await;
     assert_eq!(none.code, 1, "{}", none.stdout);
     assert!(

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{DeleteParams, PostParams};
 use olm_api::labels;
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, Options};
 use olm_resolve::Gvk;
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ async fn eventually(what: &str, ask: impl AsyncFn() -> bool) {
 
 #[tokio::test]
 async fn surroundings_are_read_from_api_server() {
-    let plane = ControlPlane::start().await.unwrap();
+    let plane = ControlPlane::reused(Options::default()).await.unwrap();
     let revisions = RevisionCache::new();
     let dependencies = Arc::new(Dependencies::new(plane.client(), revisions.clone()));
     let owned = definition("tools", "Tool", Some("toolbox"));

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -42,8 +43,8 @@ const TIMEOUT: Duration = Duration::from_secs(40);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts an API server with our CRDs and both namespaces.
-pub(super) async fn start_api_server(options: Options) -> ControlPlane {
-    let plane = ControlPlane::start_with(options).await.unwrap();
+pub(super) async fn start_api_server(options: Options) -> Arc<ControlPlane> {
+    let plane = ControlPlane::reused(options).await.unwrap();
     plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(plane.client());
     for name in [SYSTEM, NAMESPACE] {
@@ -110,7 +111,7 @@ struct RunningController {
 }
 
 pub(super) struct Fixture {
-    pub plane: ControlPlane,
+    pub plane: Arc<ControlPlane>,
     pub extensions: Api<ClusterExtension>,
     pub sets: Api<ClusterObjectSet>,
     pub secrets: Api<Secret>,

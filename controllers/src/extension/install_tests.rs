@@ -21,7 +21,7 @@ const CRD: &str = "widgets.example.com";
 
 /// API server with a context of the controller.
 struct Fixture {
-    plane: ControlPlane,
+    plane: Arc<ControlPlane>,
     context: Context,
     cache: TempDir,
     /// Other members of the upgrade group's step.

@@ -1,7 +1,9 @@
 //! Install checks against a real API server.
 
+use std::sync::Arc;
+
 use kube::api::{DeleteParams, PostParams};
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, Options};
 use serde_json::json;
 
 use super::*;
@@ -30,13 +32,13 @@ fn requiring(field: &str) -> Value {
 }
 
 struct Fixture {
-    plane: ControlPlane,
+    plane: Arc<ControlPlane>,
     preflight: Preflight,
 }
 
 impl Fixture {
     async fn start() -> Self {
-        let plane = ControlPlane::start().await.unwrap();
+        let plane = ControlPlane::reused(Options::default()).await.unwrap();
         let preflight = Preflight::new(plane.client());
         Self { plane, preflight }
     }

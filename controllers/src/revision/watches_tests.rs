@@ -2,14 +2,14 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::DeleteParams;
-use olm_control_plane::{ControlPlane, eventually};
+use olm_control_plane::{ControlPlane, Options, eventually};
 use serde_json::json;
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_end_when_last_revision_releases_them() {
-    let plane = ControlPlane::start().await.unwrap();
+    let plane = ControlPlane::reused(Options::default()).await.unwrap();
     let client = plane.client();
     let cluster = KubeCluster::new(client.clone());
     let (watches, mut changed) = Watches::new(client.clone(), cluster, Arc::default());

@@ -26,7 +26,8 @@ impl ControlPlane {
             "--leader-elect-renew-deadline=2s".to_owned(),
             "--leader-elect-retry-period=200ms".to_owned(),
         ];
-        let process = Process::start(&self.binary, "kube-scheduler", self.directory.path(), &arguments)?;
+        let process =
+            Process::start(&self.binary, "kube-scheduler", self.directory.path(), &arguments, None)?;
         Ok(GoCandidate { process })
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! RBAC and `OwnerReferencesPermissionEnforcement` are enabled. kube-controller-manager runs only with the
 //! controllers of [`Options`]. Without them nothing collects garbage, finalizes namespaces or creates ServiceAccount
-//! tokens. Every [`ControlPlane`] has its own ports and temporary directory, and stops its processes on drop. For
-//! tests only.
+//! tokens. Every [`ControlPlane`] has its own ports and temporary directory. Its processes stop on drop, and when the
+//! test process ends. Starting one takes 4 seconds of processor time; most tests use
+//! [`ControlPlane::reused`]. For tests only.
 
 mod candidate;
 mod files;
 pub mod ports;
 mod process;
+mod store;
 
 pub use candidate::GoCandidate;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,12 +18,13 @@ use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::runtime::wait::{await_condition, conditions::is_crd_established};
 use kube::{Api, Client, Config};
-use process::Process;
+use process::{Process, Watchdog};
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use store::Store;
 use tempfile::TempDir;
 
 /// Start deadline of the processes. Generous because tests share the machine with compilers.
@@ -76,6 +79,9 @@ pub enum Error {
         /// Response of the server, or the elapsed time.
         message: String,
     },
+    /// etcd did not answer as expected.
+    #[error("etcd {0}")]
+    Store(String),
     /// A CRD has no metadata.name.
     #[error("a CRD without metadata.name")]
     UnnamedCrd,
@@ -95,16 +101,28 @@ pub const HOUSEKEEPING: &[&str] =
 
 /// Running etcd and kube-apiserver, with the components of [`Options`].
 pub struct ControlPlane {
-    // Dropped in this order: clients of the API server, the API server, its store, the files.
+    // Dropped in this order: the watchdog, clients of the API server, the API server, its store, the files.
+    _watchdog: Watchdog,
     _controllers: Option<Process>,
     apiserver: Mutex<Process>,
     apiserver_arguments: Vec<String>,
     etcd: Mutex<Process>,
+    etcd_address: String,
     client: Client,
     binary: PathBuf,
     kubeconfig: PathBuf,
     directory: TempDir,
 }
+
+/// Control plane that tests of this process use one after the other.
+struct Reused {
+    controllers: &'static [&'static str],
+    plane: Arc<ControlPlane>,
+    initial: Store,
+}
+
+/// Idle ones have no other owner than this list.
+static REUSED: Mutex<Vec<Reused>> = Mutex::new(Vec::new());
 
 /// Calls `ask` until it returns a value.
 ///
@@ -140,14 +158,18 @@ impl ControlPlane {
         let kubeconfig = files::write_kubeconfig(directory.path(), secure_port)?;
 
         let etcd = etcd_arguments(directory.path(), client_port, peer_port);
-        let etcd = Process::start(&binary, "etcd", directory.path(), &etcd)?;
+        let etcd = Process::start(&binary, "etcd", directory.path(), &etcd, None)?;
+        let watchdog = Watchdog::start(&etcd, directory.path())?;
         let apiserver_arguments = apiserver_arguments(directory.path(), client_port, secure_port);
-        let apiserver = Process::start(&binary, "kube-apiserver", directory.path(), &apiserver_arguments)?;
+        let apiserver =
+            Process::start(&binary, "kube-apiserver", directory.path(), &apiserver_arguments, Some(&etcd))?;
         let mut plane = Self {
+            _watchdog: watchdog,
             _controllers: None,
             apiserver: Mutex::new(apiserver),
             apiserver_arguments,
             etcd: Mutex::new(etcd),
+            etcd_address: format!("http://127.0.0.1:{client_port}"),
             client: connect(&kubeconfig).await?,
             binary,
             kubeconfig,
@@ -157,10 +179,50 @@ impl ControlPlane {
         if !options.controllers.is_empty() {
             let arguments = controller_arguments(&plane.kubeconfig, options.controllers);
             let directory = plane.directory.path();
-            let started = Process::start(&plane.binary, "kube-controller-manager", directory, &arguments)?;
+            let etcd = lock(&plane.etcd);
+            let name = "kube-controller-manager";
+            let started = Process::start(&plane.binary, name, directory, &arguments, Some(&etcd))?;
+            drop(etcd);
             plane._controllers = Some(started);
         }
         Ok(plane)
+    }
+
+    /// Control plane of an earlier test of this process, with its initial content. Starts one like
+    /// [`Self::start_with`] if none is idle. It belongs to the test until the runtime of the test has ended, because
+    /// tasks outlive fixtures.
+    ///
+    /// Not for tests with server processes: they may write while the next test runs.
+    pub async fn reused(options: Options) -> Result<Arc<Self>, Error> {
+        let reused = match reset_idle(options).await {
+            Some(reset) => reset,
+            None => {
+                let plane = Self::start_with(options).await?;
+                let initial = Store::read(plane.etcd_address.clone(), &plane.client()).await?;
+                Reused { controllers: options.controllers, plane: Arc::new(plane), initial }
+            }
+        };
+        let plane = Arc::clone(&reused.plane);
+        let owned = Arc::clone(&plane);
+        tokio::spawn(async move {
+            std::future::pending::<()>().await;
+            drop(owned);
+        });
+        lock(&REUSED).push(reused);
+        Ok(plane)
+    }
+
+    /// Prepares an idle control plane for another test.
+    async fn reset(&mut self, initial: &Store) -> Result<(), Error> {
+        for process in [&self.etcd, &self.apiserver] {
+            lock(process).check_running()?;
+        }
+        if let Some(controllers) = &mut self._controllers {
+            controllers.check_running()?;
+        }
+        // A client stops with the runtime of the test that created it.
+        self.client = connect(&self.kubeconfig).await?;
+        initial.reset(&self.client()).await
     }
 
     /// Kills the API server with SIGKILL. etcd retains its data.
@@ -172,7 +234,9 @@ impl ControlPlane {
     /// ready.
     pub async fn start_apiserver(&self) -> Result<(), Error> {
         let directory = self.directory.path();
-        let started = Process::start(&self.binary, "kube-apiserver", directory, &self.apiserver_arguments)?;
+        let arguments = &self.apiserver_arguments;
+        let started =
+            Process::start(&self.binary, "kube-apiserver", directory, arguments, Some(&lock(&self.etcd)))?;
         *lock(&self.apiserver) = started;
         self.wait_until_ready().await
     }
@@ -211,6 +275,26 @@ impl ControlPlane {
         }
         Ok(())
     }
+}
+
+/// Takes an idle control plane with these controllers, and resets it.
+async fn reset_idle(options: Options) -> Option<Reused> {
+    loop {
+        let mut reused = idle(options)?;
+        let plane = Arc::get_mut(&mut reused.plane)?;
+        match plane.reset(&reused.initial).await {
+            Ok(()) => return Some(reused),
+            Err(error) => println!("control plane is not reused: {error}"),
+        }
+    }
+}
+
+fn idle(options: Options) -> Option<Reused> {
+    let mut all = lock(&REUSED);
+    let is_idle =
+        |reused: &Reused| reused.controllers == options.controllers && Arc::strong_count(&reused.plane) == 1;
+    let index = all.iter().position(is_idle)?;
+    Some(all.swap_remove(index))
 }
 
 /// Applies the CRDs to a cluster and waits until they are established.
@@ -298,5 +382,8 @@ fn controller_arguments(kubeconfig: &Path, controllers: &[&str]) -> Vec<String> 
         "--leader-elect=false".to_owned(),
         // It serves nothing, and needs neither port nor certificate.
         "--secure-port=0".to_owned(),
+        // Tests wait for the deletion of a namespace: about two requests for each resource of the API server.
+        "--kube-api-qps=1000".to_owned(),
+        "--kube-api-burst=1000".to_owned(),
     ]
 }

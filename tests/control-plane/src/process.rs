@@ -3,6 +3,7 @@
 use crate::Error;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -34,11 +35,13 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// Starts a program in the process group of `group`, or as the first of a new group.
     pub(crate) fn start<A: AsRef<OsStr>>(
         binary: &Path,
         name: &'static str,
         directory: &Path,
         arguments: &[A],
+        group: Option<&Self>,
     ) -> Result<Self, Error> {
         let log = directory.join(format!("{name}.log"));
         let failed = |error| Error::Io(format!("starting {name} of {}", binary.display()), error);
@@ -51,6 +54,7 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(output.try_clone().map_err(failed)?)
             .stderr(output)
+            .process_group(group.map_or(0, |first| first.child.id().cast_signed()))
             .spawn()
             .map_err(failed)?;
         Ok(Self { name, child, log })
@@ -95,5 +99,34 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
+    }
+}
+
+/// Shell that kills a process group and removes its directory as soon as the test process has ended in any way. Its
+/// standard input is closed then.
+pub(crate) struct Watchdog(Child);
+
+impl Watchdog {
+    /// Watches over the process group of which `first` is the first process.
+    pub(crate) fn start(first: &Process, directory: &Path) -> Result<Self, Error> {
+        let script = r#"read -r _; kill -s KILL -- "-$0"; rm -rf -- "$1""#;
+        let child = Command::new("sh")
+            .args(["-c", script])
+            .arg(first.id())
+            .arg(directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn();
+        Ok(Self(child.map_err(|error| Error::Io("starting sh".to_owned(), error))?))
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        // Both fail only if the shell has exited.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }

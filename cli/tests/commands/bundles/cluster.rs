@@ -1,13 +1,14 @@
 //! `olm diff` against a real API server. The engine of operator-controller installs the extension.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{Bundle, Certificates, RenderOptions};
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, Options};
 use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
@@ -19,7 +20,7 @@ use super::fixture::{Ran, command, data, files};
 const NAMESPACE: &str = "pipe-system";
 
 struct Fixture {
-    plane: ControlPlane,
+    plane: Arc<ControlPlane>,
     /// Kubeconfig of a user with read-only access to the same cluster.
     viewer: PathBuf,
     folder: tempfile::TempDir,
@@ -27,7 +28,7 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
-        let plane = ControlPlane::start().await.unwrap();
+        let plane = ControlPlane::reused(Options::default()).await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
         for name in [NAMESPACE, "olmv1-system"] {
             create(&plane, "", "v1", "Namespace", None, &json!({"metadata": {"name": name}})).await;

@@ -31,7 +31,7 @@ use tempfile::TempDir;
 use crate::fixture::{Ran, bundle_files, olm_in, tests};
 
 pub(crate) struct Fixture {
-    plane: ControlPlane,
+    plane: Arc<ControlPlane>,
     registry: Registry,
     folder: TempDir,
     logs: Arc<Mutex<BTreeMap<String, String>>>,
@@ -40,7 +40,7 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Starts the cluster. `controllers` names the controllers of kube-controller-manager.
     pub(crate) async fn start(controllers: &'static [&'static str]) -> Self {
-        let plane = ControlPlane::start_with(Options { controllers }).await.unwrap();
+        let plane = ControlPlane::reused(Options { controllers }).await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
         let registry = Registry::start().await.unwrap();
         for (name, version, modes) in [

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, Options};
 use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
@@ -42,13 +43,13 @@ pub(crate) fn compare(name: &str, printed: &str) {
 
 /// Cluster with the CRDs and namespaces of OLM.
 pub(crate) struct Fixture {
-    pub(crate) plane: ControlPlane,
+    pub(crate) plane: Arc<ControlPlane>,
     folder: tempfile::TempDir,
 }
 
 impl Fixture {
     pub(crate) async fn start() -> Self {
-        let plane = ControlPlane::start().await.unwrap();
+        let plane = ControlPlane::reused(Options::default()).await.unwrap();
         let fixture = Self { plane, folder: tempfile::tempdir().unwrap() };
         // The CRDs of OLM are not installed yet.
         let ran = fixture.olm(&["status"]).await;

@@ -13,8 +13,8 @@ use kube::discovery::Scope;
 use kube::{Api, Client, ResourceExt};
 use olm_api::conditions;
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
-use olm_control_plane::ControlPlane;
 pub(super) use olm_control_plane::eventually;
+use olm_control_plane::{ControlPlane, Options};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
 use serde_json::{Value, json};
@@ -31,13 +31,13 @@ pub(super) const HELM_ERA: &str = "operator-controller";
 pub(super) const ENGINE: &str = "olm.operatorframework.io";
 
 pub(super) struct Fixture {
-    pub(super) plane: ControlPlane,
+    pub(super) plane: Arc<ControlPlane>,
     cluster: KubeCluster,
 }
 
 impl Fixture {
     pub(super) async fn start() -> Self {
-        let plane = ControlPlane::start().await.unwrap();
+        let plane = ControlPlane::reused(Options::default()).await.unwrap();
         plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
         let namespaces: Api<Namespace> = Api::all(plane.client());
         for name in [SYSTEM, "ns1"] {

@@ -1,13 +1,15 @@
 //! A real API server, the objects on it, and controllers that stop with the test.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use olm_api::conditions::find;
 use olm_api::{ClusterObjectSet, ClusterUpgradeStatus};
-use olm_control_plane::ControlPlane;
 pub(super) use olm_control_plane::eventually;
+use olm_control_plane::{ControlPlane, Options};
 use olm_platform::{ClusterOperatorCondition, ClusterOperatorMode};
 use olm_runtime::Component;
 use olm_runtime::events::Events;
@@ -20,7 +22,7 @@ use crate::fixture::RunningController;
 const OPENSHIFT_CRDS: &str = include_str!("../../../../tests/e2e/data/openshift-crds.yaml");
 
 pub(super) struct Fixture {
-    pub(super) plane: ControlPlane,
+    pub(super) plane: Arc<ControlPlane>,
 }
 
 impl RunningController {
@@ -51,7 +53,7 @@ pub(super) fn settings() -> Settings {
 
 impl Fixture {
     pub(super) async fn start() -> Self {
-        Self { plane: ControlPlane::start().await.unwrap() }
+        Self { plane: ControlPlane::reused(Options::default()).await.unwrap() }
     }
 
     pub(super) async fn openshift() -> Self {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
@@ -27,7 +28,7 @@ use crate::fixture::RunningController;
 pub(super) const SYSTEM: &str = "olmv1-system";
 
 pub(super) struct Fixture {
-    pub(super) plane: ControlPlane,
+    pub(super) plane: Arc<ControlPlane>,
     cluster: KubeCluster,
 }
 
@@ -104,7 +105,7 @@ impl Fixture {
     }
 
     pub(super) async fn start_with(options: Options) -> Self {
-        let plane = ControlPlane::start_with(options).await.unwrap();
+        let plane = ControlPlane::reused(options).await.unwrap();
         let mut crds = olm_api::crds::crds();
         for crd in &mut crds {
             shorten_deadlines(crd);

@@ -100,8 +100,9 @@ impl Proxy {
         let certificate = reqwest::Certificate::from_pem(&std::fs::read(authority)?)?;
         let client =
             reqwest::Client::builder().no_proxy().tls_certs_only([certificate]).build().context("client")?;
-        cluster.server = Some(format!("http://{}", listener.local_addr()?));
-        let written = kubeconfig.with_file_name("kubeconfig-of-proxy");
+        let address = listener.local_addr()?;
+        cluster.server = Some(format!("http://{address}"));
+        let written = kubeconfig.with_file_name(format!("kubeconfig-of-proxy-{}", address.port()));
         std::fs::write(&written, serde_json::to_vec(&config)?)?;
         let state = Mutex::default();
         let (ends, removed) = (broadcast::Sender::new(64), Notify::new());
