@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -52,7 +50,6 @@ pub(crate) struct Ran {
 }
 
 pub(crate) struct Fixture {
-    proxy: Proxy,
     servers: ServerFixture,
     _controller: Server,
     _catalogd: Server,
@@ -71,9 +68,7 @@ impl Fixture {
         let workloads = Workloads::start(servers.client());
         let catalogd = servers.start_catalogd().await.unwrap();
         let controller = servers.start_controller().await.unwrap();
-        let proxy = Proxy::start(servers.plane.kubeconfig()).await.unwrap();
-        let fixture =
-            Self { proxy, servers, _controller: controller, _catalogd: catalogd, _workloads: workloads };
+        let fixture = Self { servers, _controller: controller, _catalogd: catalogd, _workloads: workloads };
         let mut catalog = Catalog::default();
         let bundles: Vec<Bundle> =
             (0..packages).map(|number| Bundle::sample(&Self::name(number), VERSION)).collect();
@@ -338,8 +333,7 @@ impl Fixture {
 
     /// Runs `olm migrate`.
     pub(crate) async fn olm(&self, args: &[&str]) -> Ran {
-        let child = self.spawn(args);
-        ran(child).await
+        self.run(&self.proxy().await, args).await
     }
 
     /// Runs `olm migrate` with a fault at the call number `index` that `counts`.
@@ -351,32 +345,27 @@ impl Fixture {
         when: When,
         counts: impl Fn(&Call) -> bool + Send + Sync + 'static,
     ) -> Ran {
-        let child = self.spawn(args);
-        let rule = self.proxy.add(Rule::new(fault, counts).when(when).skip(index).times(1));
-        let ran = ran(child).await;
-        self.proxy.remove(rule);
-        ran
+        let proxy = self.proxy().await;
+        proxy.add(Rule::new(fault, counts).when(when).skip(index).times(1));
+        self.run(&proxy, args).await
     }
 
     /// Number of calls of `olm migrate` that `counts`.
-    pub(crate) async fn count_calls(
-        &self,
-        args: &[&str],
-        counts: impl Fn(&Call) -> bool + Send + Sync + 'static,
-    ) -> usize {
-        let before = self.proxy.count();
-        let ran = self.olm(args).await;
+    pub(crate) async fn count_calls(&self, args: &[&str], counts: impl Fn(&Call) -> bool) -> usize {
+        let proxy = self.proxy().await;
+        let ran = self.run(&proxy, args).await;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        let seen = Arc::new(AtomicUsize::new(0));
-        self.proxy.calls(before).iter().filter(|call| counts(call)).for_each(|_| {
-            seen.fetch_add(1, Ordering::Relaxed);
-        });
-        seen.load(Ordering::Relaxed)
+        proxy.calls(0).iter().filter(|call| counts(call)).count()
     }
 
-    fn spawn(&self, args: &[&str]) -> tokio::process::Child {
+    /// Proxy of one run. Runs are concurrent.
+    async fn proxy(&self) -> Proxy {
+        Proxy::start(self.servers.plane.kubeconfig()).await.unwrap()
+    }
+
+    async fn run(&self, proxy: &Proxy, args: &[&str]) -> Ran {
         let mut command = tokio::process::Command::new(OLM);
-        command.arg("migrate").args(args).arg("--kubeconfig").arg(self.proxy.kubeconfig());
+        command.arg("migrate").args(args).arg("--kubeconfig").arg(proxy.kubeconfig());
         if args[0] == "apply" {
             command.arg("--catalog").arg(self.servers.file("catalog"));
             command.arg("--ca-dir").arg(self.servers.file("registry"));
@@ -384,17 +373,13 @@ impl Fixture {
         command.env_clear().env("HOME", "/nonexistent").env("TMPDIR", self.servers.file("tmp"));
         let child =
             command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        self.proxy.set_process(child.id().unwrap());
-        child
-    }
-}
-
-async fn ran(child: tokio::process::Child) -> Ran {
-    let output = child.wait_with_output().await.unwrap();
-    Ran {
-        code: output.status.code().unwrap_or(-1),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
+        proxy.set_process(child.id().unwrap());
+        let output = child.wait_with_output().await.unwrap();
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 }
 

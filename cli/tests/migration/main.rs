@@ -9,12 +9,15 @@
 mod fixture;
 
 use fixture::Fixture;
+use futures::{StreamExt, stream};
 use olm_servers::{Answer, Call, Fault, When};
 
 /// Number of points tested by default.
 const SAMPLED: usize = 10;
 /// Packages of one cluster, one for each point. Every command reads all of them.
 const PACKAGES: usize = 10;
+/// Number of packages that migrate at a time.
+const PARALLEL: usize = 4;
 
 /// Points among `count` calls: all, or some at equal distances.
 fn points(count: usize) -> Vec<usize> {
@@ -30,13 +33,14 @@ async fn count_calls(is_counted: fn(&Call) -> bool) -> usize {
 }
 
 /// Runs a test at [`points`] among `count` calls, each with a package of its own.
+///
+/// Several packages migrate at once, because `olm` mostly waits.
 async fn at_points(count: usize, test: impl AsyncFn(&Fixture, usize, usize)) {
     for points in points(count).chunks(PACKAGES) {
+        println!("points {points:?} of {count}");
         let fixture = Fixture::start(points.len()).await;
-        for (number, point) in points.iter().enumerate() {
-            println!("point {point} of {count}");
-            test(&fixture, number, *point).await;
-        }
+        let tests = points.iter().enumerate().map(|(number, point)| test(&fixture, number, *point));
+        stream::iter(tests).buffer_unordered(PARALLEL).for_each(async |()| ()).await;
     }
 }
 
