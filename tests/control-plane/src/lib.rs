@@ -103,7 +103,7 @@ pub const HOUSEKEEPING: &[&str] =
 pub struct ControlPlane {
     // Dropped in this order: the watchdog, clients of the API server, the API server, its store, the files.
     _watchdog: Watchdog,
-    _controllers: Option<Process>,
+    controllers: Option<Process>,
     apiserver: Mutex<Process>,
     apiserver_arguments: Vec<String>,
     etcd: Mutex<Process>,
@@ -165,7 +165,7 @@ impl ControlPlane {
             Process::start(&binary, "kube-apiserver", directory.path(), &apiserver_arguments, Some(&etcd))?;
         let mut plane = Self {
             _watchdog: watchdog,
-            _controllers: None,
+            controllers: None,
             apiserver: Mutex::new(apiserver),
             apiserver_arguments,
             etcd: Mutex::new(etcd),
@@ -183,7 +183,7 @@ impl ControlPlane {
             let name = "kube-controller-manager";
             let started = Process::start(&plane.binary, name, directory, &arguments, Some(&etcd))?;
             drop(etcd);
-            plane._controllers = Some(started);
+            plane.controllers = Some(started);
         }
         Ok(plane)
     }
@@ -217,7 +217,7 @@ impl ControlPlane {
         for process in [&self.etcd, &self.apiserver] {
             lock(process).check_running()?;
         }
-        if let Some(controllers) = &mut self._controllers {
+        if let Some(controllers) = &mut self.controllers {
             controllers.check_running()?;
         }
         // A client stops with the runtime of the test that created it.
