@@ -10,6 +10,7 @@ use arc_swap::ArcSwap;
 use olm_runtime::metrics::Metrics;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::certificate::{CertificateError, FILE_POLL, certificates, read_limited};
@@ -22,6 +23,12 @@ const REQUEST_DEADLINE: Duration = Duration::from_secs(300);
 const CONNECT_DEADLINE: Duration = Duration::from_secs(3);
 /// Maximum time that sent bytes stay unacknowledged on an open connection.
 const ACKNOWLEDGE_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Interval between two checks of the system's files, of which there may be hundreds.
+const SYSTEM_POLL: Duration = Duration::from_secs(60);
+
+/// Path, size and modification time of files.
+type Fingerprint = Vec<(PathBuf, u64, Option<SystemTime>)>;
 
 /// Error of building a pool.
 #[derive(Debug, thiserror::Error)]
@@ -84,7 +91,8 @@ impl CaPool {
     pub async fn follow(self: Arc<Self>, name: &'static str, metrics: Arc<Metrics>, stop: CancellationToken) {
         metrics.create_pool_series(name);
         let mut bundle = self.sources.bundle.clone();
-        let mut seen = self.fingerprint();
+        let (mut system, mut system_at) = (self.system_fingerprint(), Instant::now());
+        let mut seen = (system.clone(), self.directory_fingerprint());
         loop {
             let bundle_changed = async {
                 if let Some(receiver) = &mut bundle
@@ -99,7 +107,10 @@ impl CaPool {
                 changed = bundle_changed => changed,
                 () = tokio::time::sleep(FILE_POLL) => false,
             };
-            let fingerprint = self.fingerprint();
+            if system_at.elapsed() >= SYSTEM_POLL {
+                (system, system_at) = (self.system_fingerprint(), Instant::now());
+            }
+            let fingerprint = (system.clone(), self.directory_fingerprint());
             if !is_new_bundle && fingerprint == seen {
                 continue;
             }
@@ -117,18 +128,23 @@ impl CaPool {
         }
     }
 
-    /// Path, size and modification time of every file that may change while the process runs.
-    fn fingerprint(&self) -> Vec<(PathBuf, u64, Option<SystemTime>)> {
-        let mut paths = (self.sources.system)();
-        let directory = self.sources.directory.as_deref();
-        paths.extend(directory.into_iter().flat_map(|directory| files(directory).unwrap_or_default()));
-        let identify = |path: PathBuf| {
-            let metadata = std::fs::metadata(&path).ok();
-            let length = metadata.as_ref().map_or(0, std::fs::Metadata::len);
-            (path, length, metadata.and_then(|metadata| metadata.modified().ok()))
-        };
-        paths.into_iter().map(identify).collect()
+    fn system_fingerprint(&self) -> Fingerprint {
+        fingerprint((self.sources.system)())
     }
+
+    fn directory_fingerprint(&self) -> Fingerprint {
+        let directory = self.sources.directory.as_deref();
+        fingerprint(directory.and_then(|directory| files(directory).ok()).unwrap_or_default())
+    }
+}
+
+fn fingerprint(paths: Vec<PathBuf>) -> Fingerprint {
+    let identify = |path: PathBuf| {
+        let metadata = std::fs::metadata(&path).ok();
+        let length = metadata.as_ref().map_or(0, std::fs::Metadata::len);
+        (path, length, metadata.and_then(|metadata| metadata.modified().ok()))
+    };
+    paths.into_iter().map(identify).collect()
 }
 
 fn build(
@@ -184,6 +200,8 @@ fn files(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
     use crate::tls_profile::{ProfileName, Version};
 
@@ -202,9 +220,9 @@ mod tests {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(dir.path().join("ca.pem"), made.cert.pem()).unwrap();
         let pool = load().unwrap();
-        let before = pool.fingerprint();
+        let before = pool.directory_fingerprint();
         std::fs::write(dir.path().join("second.crt"), made.cert.pem()).unwrap();
-        assert_ne!(pool.fingerprint(), before);
+        assert_ne!(pool.directory_fingerprint(), before);
     }
 
     // docs/design/operations.md#ca-pools; case operations-e8
@@ -231,6 +249,26 @@ mod tests {
         std::fs::write(dir.path().join("second.pem"), made.cert.pem()).unwrap();
         tokio::time::sleep(FILE_POLL).await;
         assert!(!is_kept());
+        stop.cancel();
+        following.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changed_system_roots_rebuild_the_pool_within_a_minute() {
+        static FILE: LazyLock<tempfile::NamedTempFile> =
+            LazyLock::new(|| tempfile::NamedTempFile::new().unwrap());
+        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let sources = CaSources { system: || vec![FILE.path().to_owned()], directory: None, bundle: None };
+        let pool = Arc::new(CaPool::load(sources, profile, None).unwrap());
+        let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
+        let following = tokio::spawn(Arc::clone(&pool).follow("catalogd", metrics, stop.clone()));
+        let before = pool.client.load_full();
+        tokio::time::sleep(FILE_POLL / 2).await;
+        std::fs::write(FILE.path(), "another root").unwrap();
+        tokio::time::sleep(FILE_POLL).await;
+        assert!(Arc::ptr_eq(&before, &pool.client.load_full()));
+        tokio::time::sleep(SYSTEM_POLL).await;
+        assert!(!Arc::ptr_eq(&before, &pool.client.load_full()));
         stop.cancel();
         following.await.unwrap();
     }
