@@ -8,6 +8,7 @@
 //! [`run()`] starts everything. [`revision`] and [`platform`] can also run alone, on a [`RevisionCache`].
 
 mod adoption;
+mod ages;
 mod bundles;
 mod catalogd;
 mod catalogs;

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use olm_api::{ClusterObjectSet, annotations};
 use olm_oci::CanonicalRef;
@@ -13,6 +12,7 @@ use tokio::time::Instant;
 use super::decide::RevisionInputs;
 use super::mirroring::MIRRORED;
 use super::plans::PlanId;
+use crate::ages::Ages;
 use crate::preflight::CrdVerdict;
 
 #[derive(Debug, Default)]
@@ -22,7 +22,9 @@ pub(super) struct ExtensionMemory {
     /// Generation that was last applied, or that counted as applied when the process first observed the extension.
     pub applied_generation: Option<Option<i64>>,
     /// First time when the selected namespaces differed from the list of the newest revision.
-    pub list_differs_since: Option<Timestamp>,
+    pub list_differs_since: Option<Instant>,
+    /// Ages of the newest revisions whose list was compared.
+    pub revision_ages: Ages,
     /// Target namespaces of the newest revision. Empty if it has no Deployment.
     pub targets: Option<Vec<String>>,
     /// Start of the wait for catalog content.

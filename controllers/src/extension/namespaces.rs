@@ -12,6 +12,7 @@ use olm_request::{ApprovalMode, ListStep, NamespaceSelector, SelectedNamespaces,
 use olm_revision::generate::BundleIdentity;
 use olm_runtime::reconcile::ReconcileError;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::Context;
 use super::choice::of_revision;
@@ -20,6 +21,7 @@ use super::garbage_collection::{RequeueSender, requeue_extension};
 use super::group::Together;
 use super::memory::ExtensionMemory;
 use super::revisions::{Revision, RevisionStates};
+use crate::ages::elapsed;
 use crate::install_error::InstallError;
 
 impl Context {
@@ -88,7 +90,8 @@ impl Observed<'_> {
         &mut self,
         target: &BundleIdentity,
         memory: &mut ExtensionMemory,
-        now: Timestamp,
+        wall: Timestamp,
+        now: Instant,
     ) {
         let Some(found) = &self.selected else { return };
         let (names, newest) = (found.names(), self.states.newest());
@@ -102,15 +105,16 @@ impl Observed<'_> {
         let has_rolled_out = conditions::is_true(&newest.conditions, types::SUCCEEDED);
         let deadline = self.extension.spec.as_ref().and_then(|spec| spec.progress_deadline_minutes);
         let pace = pace(has_rolled_out, deadline, self.rules.rollback);
-        self.list = match list_step(since, (newest.created, pace), now) {
+        let age = memory.revision_ages.age(newest.created, false, wall, now);
+        self.list = match list_step(since.map(|since| elapsed(since, now)), age, pace) {
             _ if self.has_other_selector(memory) => NamespaceList::of(names),
             ListStep::Change if self.is_newest(target) => NamespaceList::of(names),
             ListStep::Change => {
                 let overdue = self.overdue(newest, names, memory).map(Box::new);
                 NamespaceList { overdue, ..NamespaceList::of(current) }
             }
-            ListStep::WaitUntil(due) => {
-                let due = Some(Duration::try_from(due.duration_since(now)).unwrap_or_default());
+            ListStep::Wait(left) => {
+                let due = Some(Duration::try_from(left).unwrap_or_default());
                 NamespaceList { due, ..NamespaceList::of(current) }
             }
             ListStep::Keep => NamespaceList::of(current),

@@ -1,13 +1,15 @@
 //! Namespaces that an extension selects by label.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_request::{ExtensionRules, NamespaceSelector, SelectedNamespaces, Settings};
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::decide::tests::{choice, extension, observed};
 use super::memory::ExtensionMemory;
@@ -17,6 +19,12 @@ use super::revisions::tests::set;
 /// Second of the simulated time.
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+/// The same second in monotonic time.
+fn moment(second: i64) -> Instant {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *START + Duration::from_secs(second.try_into().unwrap())
 }
 
 /// Revision with this list of namespaces.
@@ -57,7 +65,7 @@ fn settled(
 ) -> (Vec<String>, Option<u64>) {
     let mut observed = observed(extension, ExtensionRules::default(), std::slice::from_ref(newest));
     observed.selected = Some(cluster.selected());
-    observed.settle_namespaces(&choice(1).target, memory, at(now));
+    observed.settle_namespaces(&choice(1).target, memory, at(now), moment(now));
     (observed.list.names.unwrap(), observed.list.due.map(|due| due.as_secs()))
 }
 
@@ -73,7 +81,7 @@ fn changed_list_waits_and_a_first_revision_takes_it_at_once() {
 
     let mut first = observed(&extension, ExtensionRules::default(), &[]);
     first.selected = Some(cluster.selected());
-    first.settle_namespaces(&choice(1).target, &mut ExtensionMemory::default(), at(500));
+    first.settle_namespaces(&choice(1).target, &mut ExtensionMemory::default(), at(500), moment(500));
     assert_eq!((first.list.names, first.list.due), (Some(vec!["y".to_owned()]), None));
 }
 
@@ -90,9 +98,9 @@ fn with_other_target(annotations: &[(&str, &str)], edit: impl FnOnce(&mut Extens
     let mut observed = observed(&extension, rules, std::slice::from_ref(&newest));
     let cluster = Cluster([("x".to_owned(), (true, false)), ("y".to_owned(), (true, false))].into());
     observed.selected = Some(cluster.selected());
-    let mut memory = ExtensionMemory { list_differs_since: Some(at(400)), ..ExtensionMemory::default() };
+    let mut memory = ExtensionMemory { list_differs_since: Some(moment(400)), ..ExtensionMemory::default() };
     edit(&mut memory);
-    observed.settle_namespaces(&choice(2).target, &mut memory, at(500));
+    observed.settle_namespaces(&choice(2).target, &mut memory, at(500), moment(500));
     let overdue =
         observed.list.overdue.map(|inputs| (inputs.bundle.name, inputs.namespaces.unwrap().join(",")));
     (observed.list.names.unwrap().join(","), overdue)
@@ -118,7 +126,7 @@ fn waiting_upgrade_delays_no_changed_list_and_keeps_its_plan() {
         let settled = with_other_target(annotations, |_| ());
         assert_eq!(settled, ("x".to_owned(), expected), "{annotations:?}");
     }
-    let settled = with_other_target(&[], |memory| memory.list_differs_since = Some(at(490)));
+    let settled = with_other_target(&[], |memory| memory.list_differs_since = Some(moment(490)));
     assert_eq!(settled, ("x".to_owned(), None));
 }
 
@@ -130,7 +138,7 @@ fn edited_selector_takes_effect_at_once() {
     let newest = revision(1, &x, 499);
     let mut edited = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&newest));
     (edited.selected, edited.edited) = (Some(cluster.selected()), true);
-    edited.settle_namespaces(&choice(2).target, &mut ExtensionMemory::default(), at(500));
+    edited.settle_namespaces(&choice(2).target, &mut ExtensionMemory::default(), at(500), moment(500));
     assert_eq!((edited.list.names, edited.list.due), (Some(vec!["y".to_owned()]), None));
     assert!(edited.list.overdue.is_none());
 }
@@ -142,7 +150,7 @@ fn list_of_an_unready_revision_changes_at_a_slower_pace() {
     let cluster = Cluster([("x".to_owned(), (true, false)), ("y".to_owned(), (true, false))].into());
     let mut newest = (*revision(1, &x, 0)).clone();
     newest.status = None;
-    let mut memory = ExtensionMemory { list_differs_since: Some(at(0)), ..ExtensionMemory::default() };
+    let mut memory = ExtensionMemory { list_differs_since: Some(moment(0)), ..ExtensionMemory::default() };
     let settled = settled(&extension, &cluster, &Arc::new(newest), &mut memory, 500);
     assert_eq!(settled, (x.to_vec(), Some(100)));
 }
@@ -162,6 +170,21 @@ fn difference_that_ends_in_time_makes_no_revision() {
     let mut memory = ExtensionMemory::default();
     let newest = revision(2, &x, 500);
     assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 540), (x, Some(80)));
+}
+
+#[test]
+fn clock_step_changes_no_wait_for_a_list() {
+    let (extension, x) = (extension(), ["x".to_owned()]);
+    let cluster = Cluster([("y".to_owned(), (true, false))].into());
+    for step in [-7200, 7200] {
+        let mut memory = ExtensionMemory::default();
+        let newest = revision(1, &x, 0);
+        assert_eq!(settled(&extension, &cluster, &newest, &mut memory, 10), (x.to_vec(), Some(110)));
+        let mut later = observed(&extension, ExtensionRules::default(), std::slice::from_ref(&newest));
+        later.selected = Some(cluster.selected());
+        later.settle_namespaces(&choice(1).target, &mut memory, at(50 + step), moment(50));
+        assert_eq!(later.list.due.map(|due| due.as_secs()), Some(70), "{step}");
+    }
 }
 
 /// Generator of pseudo-random numbers: a fixed sequence for each seed.

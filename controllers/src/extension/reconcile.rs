@@ -99,7 +99,7 @@ impl Context {
         let name = observed.name.clone();
         let decision = self.memories.with(&name, |memory| {
             if let Ok(choice) = &choice {
-                observed.settle_namespaces(&choice.target, memory, Timestamp::now());
+                observed.settle_namespaces(&choice.target, memory, Timestamp::now(), Instant::now());
             }
             decide(&observed, choice, memory, newest(&sets))
         });

@@ -447,6 +447,6 @@ impl Context {
     /// Returns the age of `since`, a time that the API server wrote on the revision.
     fn age(&self, set: &ClusterObjectSet, since: Timestamp) -> SignedDuration {
         let is_new = set.condition(types::PROGRESSING).is_none();
-        self.timers.age(&set.uid().unwrap_or_default(), since, is_new, Timestamp::now(), Instant::now())
+        self.timers.age(&set.uid().unwrap_or_default(), since, is_new)
     }
 }

@@ -8,6 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::ages::Ages;
+
 /// Maximum delay between two polls of an unchanged state.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
@@ -31,8 +33,7 @@ pub(super) struct RevisionTimers(Mutex<HashMap<String, RevisionTimer>>);
 
 #[derive(Debug, Default)]
 struct RevisionTimer {
-    /// Times that the API server wrote, the age of each when it was first seen, and when it was first seen.
-    ages: Vec<(Timestamp, SignedDuration, Instant)>,
+    ages: Ages,
     /// Result of the last poll, and the time of its first occurrence.
     found: Option<(String, Instant)>,
     /// Times of the first and the last pass that an interval applies to.
@@ -42,27 +43,11 @@ struct RevisionTimer {
 }
 
 impl RevisionTimers {
-    /// Returns the age of `since`, a time that the API server wrote. If it is new, or another time of the revision is
-    /// known, the age is counted from its first observation. Otherwise the wall clock gives the initial age.
-    pub(super) fn age(
-        &self,
-        uid: &str,
-        since: Timestamp,
-        is_new: bool,
-        wall: Timestamp,
-        now: Instant,
-    ) -> SignedDuration {
+    /// Returns the age of `since`, a time that the API server wrote on a revision, which may be new.
+    pub(super) fn age(&self, uid: &str, since: Timestamp, is_new: bool) -> SignedDuration {
         let mut timers = self.0.lock();
         let ages = &mut timers.entry(uid.to_owned()).or_default().ages;
-        let known = ages.iter().find(|known| known.0 == since).copied();
-        let (_, at_first, seen) = known.unwrap_or_else(|| {
-            let by_wall = wall.duration_since(since).max(SignedDuration::ZERO);
-            let at_first = if is_new || !ages.is_empty() { SignedDuration::ZERO } else { by_wall };
-            ages.push((since, at_first, now));
-            (since, at_first, now)
-        });
-        at_first
-            .saturating_add(SignedDuration::try_from(now.duration_since(seen)).unwrap_or(SignedDuration::MAX))
+        ages.age(since, is_new, Timestamp::now(), Instant::now())
     }
 
     /// Returns the delay until the next poll: a quarter of the time for which polls have had this result, but at
@@ -114,27 +99,6 @@ impl RevisionTimers {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_000_000 + second).unwrap()
-    }
-
-    #[test]
-    fn clock_step_does_not_change_age() {
-        let (timers, mut now) = (RevisionTimers::default(), Instant::now());
-        let age = |uid, since, is_new, wall, now| timers.age(uid, at(since), is_new, at(wall), now).as_secs();
-        assert_eq!(age("a", 0, false, 30, now), 30);
-        for (wall, expected) in [(-7200, 40), (31, 50), (7200, 60)] {
-            now += Duration::from_secs(10);
-            assert_eq!(age("a", 0, false, wall, now), expected);
-        }
-        // A future start counts as now. A new or later one does not need the wall clock.
-        assert_eq!(age("b", 50, false, 20, now), 0);
-        assert_eq!(age("c", 0, true, 7200, now), 0);
-        assert_eq!(age("a", 100, false, 7200, now), 0);
-        now += Duration::from_secs(10);
-        assert_eq!([age("a", 100, false, 0, now), age("a", 0, false, 0, now)], [10, 70]);
-    }
 
     #[test]
     fn poll_interval_grows_until_result_changes() {

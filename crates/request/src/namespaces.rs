@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use olm_api::{ClusterExtension, LabelSelector};
 use olm_resolve::CatalogSelector;
 use serde_json::{Map, Value};
@@ -93,8 +93,8 @@ impl SelectedNamespaces {
 pub enum ListStep {
     /// The newest revision keeps its list.
     Keep,
-    /// The list is to be changed at this time, not before.
-    WaitUntil(Timestamp),
+    /// The list is to be changed after this time, not before.
+    Wait(SignedDuration),
     /// A revision with the new list is due.
     Change,
 }
@@ -112,17 +112,16 @@ pub fn pace(has_rolled_out: bool, deadline: Option<i32>, is_rolled_back: bool) -
     }
 }
 
-/// Decides about a list that [differs](SelectedNamespaces::differ), or not, since `since`. `revision` is the creation
-/// time of the newest revision, and `pace` its minimum age.
+/// Decides about a list that has [differed](SelectedNamespaces::differ) for this time, if it differs. `age` is that of
+/// the newest revision, and `pace` its minimum age.
 pub fn list_step(
-    since: Option<Timestamp>,
-    (revision, pace): (Timestamp, Option<SignedDuration>),
-    now: Timestamp,
+    differed: Option<SignedDuration>,
+    age: SignedDuration,
+    pace: Option<SignedDuration>,
 ) -> ListStep {
-    let (Some(since), Some(pace)) = (since, pace) else { return ListStep::Keep };
-    let after = |time: Timestamp, delay| time.saturating_add(delay).unwrap_or(time);
-    let due = after(since, DEBOUNCE).max(after(revision, pace));
-    if due <= now { ListStep::Change } else { ListStep::WaitUntil(due) }
+    let (Some(differed), Some(pace)) = (differed, pace) else { return ListStep::Keep };
+    let left = DEBOUNCE.saturating_sub(differed).max(pace.saturating_sub(age));
+    if left.is_positive() { ListStep::Wait(left) } else { ListStep::Change }
 }
 
 #[cfg(test)]
@@ -130,10 +129,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(second).unwrap()
-    }
 
     fn selector(value: Value) -> Option<NamespaceSelector> {
         NamespaceSelector::of_config(json!({"watchNamespaceSelector": value}).as_object().unwrap())
@@ -187,21 +182,19 @@ mod tests {
 
     #[test]
     fn changed_list_waits_for_debounce_and_pace() {
-        for (since, revision, now, expected) in [
-            (None, 0, 1000, ListStep::Keep),
-            (Some(1000), 0, 1000, ListStep::WaitUntil(at(1030))),
-            (Some(1000), 0, 1029, ListStep::WaitUntil(at(1030))),
-            (Some(1000), 0, 1030, ListStep::Change),
-            (Some(1000), 990, 1030, ListStep::WaitUntil(at(1110))),
-            (Some(1000), 990, 1110, ListStep::Change),
+        let seconds = SignedDuration::from_secs;
+        for (differed, age, expected) in [
+            (None, 1000, ListStep::Keep),
+            (Some(0), 1000, ListStep::Wait(seconds(30))),
+            (Some(29), 1029, ListStep::Wait(seconds(1))),
+            (Some(30), 1030, ListStep::Change),
+            (Some(30), 40, ListStep::Wait(seconds(80))),
+            (Some(110), 120, ListStep::Change),
         ] {
-            assert_eq!(
-                list_step(since.map(at), (at(revision), Some(PACE)), at(now)),
-                expected,
-                "{since:?} {revision} {now}"
-            );
+            let step = list_step(differed.map(seconds), seconds(age), Some(PACE));
+            assert_eq!(step, expected, "{differed:?} {age}");
         }
-        assert_eq!(list_step(Some(at(1000)), (at(0), None), at(5000)), ListStep::Keep);
+        assert_eq!(list_step(Some(seconds(4000)), seconds(5000), None), ListStep::Keep);
     }
 
     #[test]
