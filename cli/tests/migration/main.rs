@@ -1,7 +1,7 @@
 //! `olm migrate apply` and `rollback` with real servers, and objects as classic OLM makes them. `olm` runs as a process,
 //! behind a proxy that kills it and answers with errors.
 //!
-//! `OLM_FAULTS=all` tests every call instead of some.
+//! `OLM_FAULTS=all` tests every call instead of some, `OLM_FAULTS=NUMBER` every call from this one on.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]
@@ -9,22 +9,22 @@
 mod fixture;
 
 use fixture::Fixture;
-use futures::{StreamExt, stream};
+use futures::future::join_all;
 use olm_servers::{Answer, Call, Fault, When};
 
 /// Number of points tested by default.
 const SAMPLED: usize = 10;
-/// Packages of one cluster, one for each point. Every command reads all of them.
+/// Packages of one cluster, one for each point, which migrate at once. Every command reads all of them.
 const PACKAGES: usize = 10;
-/// Number of packages that migrate at a time.
-const PARALLEL: usize = 4;
 
-/// Points among `count` calls: all, or some at equal distances.
+/// Points among `count` calls: all, all from a given one on, or some at equal distances.
 fn points(count: usize) -> Vec<usize> {
-    let all = std::env::var("OLM_FAULTS").is_ok_and(|chosen| chosen == "all");
+    let chosen = std::env::var("OLM_FAULTS").ok().filter(|chosen| !chosen.is_empty());
+    let first = chosen.map(|chosen| if chosen == "all" { 0 } else { chosen.parse().unwrap() });
+    assert!(first.is_none_or(|first| first < count), "there are only {count} points");
     // Odd, so that points before and after calls are among them.
-    let step = if all { 1 } else { count.div_ceil(SAMPLED) | 1 };
-    (0..count).step_by(step).collect()
+    let step = if first.is_some() { 1 } else { count.div_ceil(SAMPLED) | 1 };
+    (first.unwrap_or_default()..count).step_by(step).collect()
 }
 
 /// Number of these calls of an apply.
@@ -32,15 +32,14 @@ async fn count_calls(is_counted: fn(&Call) -> bool) -> usize {
     Fixture::start(1).await.count_calls(&["apply", &Fixture::name(0), "--yes"], is_counted).await
 }
 
-/// Runs a test at [`points`] among `count` calls, each with a package of its own.
-///
-/// Several packages migrate at once, because `olm` mostly waits.
+/// Runs a test at [`points`] among `count` calls, each with a package of its own. All of a cluster migrate at once,
+/// because `olm` mostly waits.
 async fn at_points(count: usize, test: impl AsyncFn(&Fixture, usize, usize)) {
     for points in points(count).chunks(PACKAGES) {
         println!("points {points:?} of {count}");
         let fixture = Fixture::start(points.len()).await;
         let tests = points.iter().enumerate().map(|(number, point)| test(&fixture, number, *point));
-        stream::iter(tests).buffer_unordered(PARALLEL).for_each(async |()| ()).await;
+        join_all(tests).await;
     }
 }
 
