@@ -44,7 +44,7 @@ pub(super) struct PodState {
 pub(super) struct RestartedPod {
     pub(super) namespace: String,
     pub(super) name: String,
-    /// What happened to it.
+    /// Replacement or restart, for the message.
     pub(super) change: String,
     /// `true` if the plan announced it.
     pub(super) announced: bool,

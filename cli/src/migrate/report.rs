@@ -42,6 +42,14 @@ impl MigrationReport {
         all.filter(|restart| !restart.announced).map(ToString::to_string).collect()
     }
 
+    /// Commands that return the packages with such restarts to classic OLM.
+    pub(super) fn rollbacks(&self) -> Vec<String> {
+        let has_restart =
+            |package: &&PackageResult| package.restarts.iter().any(|restart| !restart.announced);
+        let all = self.packages.iter().filter(has_restart);
+        all.map(|one| format!("olm migrate rollback {}/{}", one.namespace, one.package)).collect()
+    }
+
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for PackageResult { package, namespace, version, steps, pods, restarts } in &self.packages {

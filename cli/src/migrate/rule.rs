@@ -113,7 +113,7 @@ rules! {
         "Change the OperatorGroup to an install mode of the bundle"
     EXTENSION "STATE-5" NotPossible
         "A ClusterExtension of the package exists"
-        "Decide for one of the two: they would own the same objects"
+        "Keep one of the two, since they would own the same objects: delete the ClusterExtension with `olm uninstall NAME --keep-crds`, or keep it and delete the Subscription and the ClusterServiceVersion"
     ORPHAN "STATE-6" NotPossible
         "The ClusterServiceVersion has no Subscription"
         "Create a Subscription for it, or delete it and install the package as a ClusterExtension"

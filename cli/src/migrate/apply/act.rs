@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 const WATCH_DELAY: Duration = Duration::from_secs(1);
 /// Time in which the garbage collector deletes an OperatorCondition whose owner does not exist.
 const BURST: Duration = Duration::from_secs(3);
-/// Part of it before its owner is released.
+/// Part of [`BURST`] before the finalizer of the ClusterServiceVersion is removed.
 const BURST_LEAD: Duration = Duration::from_millis(50);
 
 /// Takes a step that changes the cluster. `live` are the objects of the plan.

@@ -35,7 +35,7 @@ pub(super) struct Job {
 
 impl Job {
     fn id(&self) -> String {
-        format!("{}/{}", self.plan.namespace, self.plan.package)
+        self.plan.id()
     }
 }
 

@@ -129,8 +129,9 @@ pub(super) async fn run(args: ApplyArgs, session: &mut Session) -> Result<(), Cl
     match failure {
         Some(failure) => Err(failure),
         None if !restarted.is_empty() => Err(CliError::operational(format!(
-            "pods restarted that the plan does not name: {}\nthe operators run; to go back: olm migrate rollback NAME",
-            restarted.join("; ")
+            "pods restarted that the plan does not name: {}\nthe operators run; to go back: {}",
+            restarted.join("; "),
+            report.rollbacks().join("; ")
         ))),
         None if !report.refused.is_empty() => Err(CliError::ExitCode(Code::NoCandidate as u8)),
         None => Ok(()),
@@ -309,11 +310,11 @@ impl Run<'_> {
 
     /// State after a failure, and how to go on or back.
     fn remaining(&self, has_backup: bool) -> String {
-        let PackagePlan { package, .. } = self.plan;
+        let id = self.plan.id();
         match has_backup {
             false => "\nnothing has been changed".to_owned(),
             true => format!(
-                "\nthe operator runs; to go on: olm migrate apply {package}; to go back: olm migrate rollback {package}"
+                "\nthe operator runs; to go on: olm migrate apply {id}; to go back: olm migrate rollback {id}"
             ),
         }
     }

@@ -316,8 +316,8 @@ pub(in crate::migrate) fn opening(plan: &PackagePlan) -> Option<Value> {
     merge_patch(&changeable(&plan.extension), &changeable(&plan.opened))
 }
 
-/// Objects that do not exist as the plan or the backup has them. Before the backup also those that the plan creates, and
-/// that exist.
+/// Before the backup: objects to adopt that are missing or were replaced, and objects to create that exist already.
+/// Afterwards: objects of the backup that are missing.
 fn lost(
     plan: &PackagePlan,
     backup: Option<&Backup>,

@@ -192,8 +192,9 @@ fn before_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     if !observed.dependents.is_empty() {
         let first = observed.dependents.join(" ");
         return Step::Refuse(format!(
-            "{package} is required by {}: migrate them before, with `olm migrate apply {first} {package}`",
-            observed.dependents.join(", ")
+            "{package} is required by {}: migrate them before, with `olm migrate apply {first} {}`",
+            observed.dependents.join(", "),
+            plan.id()
         ));
     }
     if observed.extension != ExtensionState::Absent {

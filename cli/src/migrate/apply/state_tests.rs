@@ -165,7 +165,7 @@ fn unsuitable_states_are_refused_with_the_next_step() {
     assert_eq!(with(&|observed| observed.csv = Some(csv("Failed"))), why);
     let why = "InstallPlan ns/a is not complete: approve it and wait for it, or delete it";
     assert_eq!(with(&|observed| observed.pending = vec!["ns/a".to_owned()]), why);
-    let why = "lamp is required by ns/pipe: migrate them before, with `olm migrate apply ns/pipe lamp`";
+    let why = "lamp is required by ns/pipe: migrate them before, with `olm migrate apply ns/pipe ns/lamp`";
     assert_eq!(with(&|observed| observed.dependents = vec!["ns/pipe".to_owned()]), why);
     let why = "ClusterExtension lamp exists already: delete or rename it";
     assert_eq!(with(&|observed| observed.extension = ExtensionState::Opened), why);

@@ -77,8 +77,8 @@ pub(super) async fn run(args: FinishArgs, session: &mut Session) -> Result<(), C
     if args.dry_run.is_none() {
         session.output.finish()?;
         let count = crate::output::counted(removal.count(), "object");
-        let question =
-            format!("Delete {count} of classic OLM and the backups of {} migrations?", backups.len());
+        let migrations = crate::output::counted(backups.len(), "migration");
+        let question = format!("Delete {count} of classic OLM and the backups of {migrations}?");
         changes::confirm(&question, args.yes, session).await?;
     }
     let access = ObjectAccess::new(&cluster, session, args.dry_run.is_some());
@@ -88,7 +88,7 @@ pub(super) async fn run(args: FinishArgs, session: &mut Session) -> Result<(), C
     remove(&access, &removal, &backups).await
 }
 
-/// What is to be removed now.
+/// Objects to remove now.
 ///
 /// # Errors
 /// Classic OLM is in use or cannot be recognized, or the API server does not answer.

@@ -122,7 +122,7 @@ pub(super) fn dispose(
     if collisions.is_empty() { Ok(found) } else { Err(collisions) }
 }
 
-/// Whether an object of classic OLM that the bundle does not have is removed, and the reason.
+/// Returns `true` if an object of classic OLM that the bundle does not have is removed, and the reason.
 fn fate(object: &Value, accounts: &BTreeSet<(&str, &str)>) -> (bool, &'static str) {
     let metadata = &object["metadata"];
     let group =

@@ -72,3 +72,10 @@ pub(crate) struct PackagePlan {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
 }
+
+impl PackagePlan {
+    /// Argument of the commands for exactly this package: `namespace/package`.
+    pub(crate) fn id(&self) -> String {
+        format!("{}/{}", self.namespace, self.package)
+    }
+}

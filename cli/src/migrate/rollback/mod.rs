@@ -30,7 +30,7 @@ use crate::progress::say;
 use crate::session::Session;
 use crate::source::ClusterArgs;
 
-/// Repetitions of a step after which something undoes it.
+/// Maximum number of repetitions of a step. More mean that another client reverts it.
 const MAX_REPETITIONS: usize = 10;
 
 /// Time until classic OLM has surely seen the restored objects.
@@ -188,7 +188,8 @@ impl Rollback<'_> {
         let plan = &self.backup.plan;
         let remaining = format!(
             "\nthe operator runs; to go on: olm migrate rollback {}; to migrate after all: olm migrate apply {}",
-            plan.package, plan.package
+            plan.id(),
+            plan.id()
         );
         let mut steps = Vec::new();
         let mut last: Option<(Step, usize)> = None;
@@ -216,7 +217,9 @@ impl Rollback<'_> {
                 steps.push(text);
             }
             if repeated == MAX_REPETITIONS {
-                return Err(CliError::operational(format!("{what}: is undone again and again{remaining}")));
+                return Err(CliError::operational(format!(
+                    "{what}: reverted {MAX_REPETITIONS} times by another client{remaining}"
+                )));
             }
             let taken = match step.awaited() {
                 Some(_) => self.wait(&step, remaining.trim_start()).await,

@@ -138,7 +138,7 @@ fn replace_content(object: &mut Value, saved: &Value) {
 }
 
 /// Patch that restores labels and owner references of classic OLM. `None` if the object has them, or if there is no
-/// ClusterServiceVersion. Owner references to other objects of classic OLM are its own matter.
+/// ClusterServiceVersion. Owner references to other objects of classic OLM are not restored.
 pub(super) fn owning(saved: &Value, live: &Value, csv: Option<&Value>) -> Option<Value> {
     let csv = csv?;
     let removed = from_classic(saved)?;

@@ -49,7 +49,7 @@ pub(super) fn extend(object: &mut Value, trusted: &Trusted) {
     }
 }
 
-/// Both bundles. The first one if one of them is no base64. One of them if it has the other one.
+/// Base64 of both bundles, or of the one that contains the other. `bundle` if one of them is not valid base64.
 fn joined(bundle: &str, new: &str) -> String {
     let (Ok(first), Ok(second)) = (BASE64_STANDARD.decode(bundle), BASE64_STANDARD.decode(new)) else {
         return bundle.to_owned();
