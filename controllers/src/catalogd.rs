@@ -61,10 +61,10 @@ impl CatalogdObjects {
         let mut accounts = changes::<ServiceAccount>(&self.client, &account);
         loop {
             if let Err(error) = self.write_role(&account.1).await {
-                tracing::error!(%error, role = ROLE, "Role not written");
+                tracing::error!(%error, role = ROLE, "failed to write Role");
             }
             if let Err(error) = self.write_trust().await {
-                tracing::error!(%error, configuration = CONFIGURATION, "CA of the webhook not written");
+                tracing::error!(%error, configuration = CONFIGURATION, "failed to write CA of the webhook");
             }
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -44,7 +44,7 @@ pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let bundles = Bundles::open(&flags.cache_path.join("unpack"), puller, &service.shutdown)?;
     // Until then, pulls that need credentials fail and are retried.
     if let Err(error) = secrets.sync().await {
-        tracing::error!(%error, "registry credentials not read");
+        tracing::error!(%error, "failed to read registry credentials");
     }
     let catalogd_objects = CatalogdObjects::new(&service, &flags.catalogd_namespace);
     if !service.lead().await {

@@ -80,7 +80,7 @@ pub(super) fn redact(text: &str) -> String {
     redacted + &text[done..]
 }
 
-/// Length of the blanks at the begin of a text.
+/// Length of the blanks at the beginning of a text.
 fn blanks(text: &str) -> usize {
     text.len() - text.trim_start_matches([' ', '\t']).len()
 }

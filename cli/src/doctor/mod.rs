@@ -36,7 +36,7 @@ use crate::source::{Access, ClusterArgs, ImageArgs};
 pub(crate) const ABOUT: &str = "Find faults of an installation, and what to do about them
 
 Reads the objects of OLM: ClusterCatalogs, ClusterExtensions and their revisions, the pods, logs and readiness checks \
-of the servers, certificates and the CA bundles of webhooks, Leases, Services, NetworkPolicies, other installations, \
+of the servers, their certificates and pull Secrets (their values are not printed), CA bundles of webhooks, Leases, Services, NetworkPolicies, other installations, \
 and packages of classic OLM. Each finding has a rule, a severity, the object, what was found, a remedy, and the \
 section of the documentation. --rules lists all rules.
 

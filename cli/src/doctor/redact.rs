@@ -37,7 +37,7 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     let patterns = [
         // Private keys. Line feeds may be escaped, and the end may be cut off.
         r"(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----|\z)",
-        // The end of one whose begin is cut off, and base64 of one.
+        // Private keys whose beginning is cut off, and base64 of private keys.
         r"([A-Za-z0-9+/=]+\s+)*-----END [A-Z0-9 ]*PRIVATE KEY( BLOCK)?-----",
         r"LS0tLS1CRUdJTi(BE|BF|BP|BQ|BS)[A-Za-z0-9+/=]+",
         r"(?i)(?<keep>\b(bearer|basic)\s+)[a-z0-9._~+/=-]{6,}",

@@ -139,7 +139,7 @@ rules! {
         "Repair the ClusterCatalog, exclude it with the selector, or set its availabilityMode: Unavailable"
     DEPENDENCY "RESOLVE-4" Error REQUIRED ["has a dependency declared via property…which is currently not supported"]
         "The bundle requires other packages"
-        "Install it with `olm install NAME --with-dependencies`, or set the annotation dependency-mode"
+        "Install it with `olm install NAME --with-dependencies`, or set annotation ext.olm.operatorframework.io/dependency-mode"
     UNSATISFIED "RESOLVE-5" Warning REQUIRED []
         "A dependency of the installed bundle is not satisfied"
         "Install the package that the message names, such as by `olm install NAME --with-dependencies`"
@@ -157,7 +157,7 @@ rules! {
         "If another extension owns the object, install only one of the two. Delete the object only if nothing uses it: the deletion of a CRD deletes all its custom resources"
     CRD_CHECK "INSTALL-5" Error CRDS ["validating upgrade for CRD"]
         "The new CRD would break custom resources"
-        "Review the findings of `olm diff --extension NAME`; then, at your own risk, set the annotation crd-check to Live or Warn"
+        "Review the findings of `olm diff --extension NAME`; then, at your own risk, set annotation ext.olm.operatorframework.io/crd-check to Live or Warn"
     OTHER_FAILURE "INSTALL-6" Error RESOLVED []
         "The extension makes no progress"
         "Read the message; `olm status NAME` shows the blocking object"
@@ -214,7 +214,7 @@ rules! {
         "Add the bundle to a catalog, or move to another version with upgradeConstraintPolicy: SelfCertified"
     CATALOG_IMAGE "CATALOG-1" Error CONTENT ["source catalog content"]
         "The image of the catalog cannot be pulled"
-        "Try `olm catalog ls IMAGE` to tell the cluster from the image"
+        "Run `olm catalog ls IMAGE` on your machine. If it works, check network, CA and pull Secret of catalogd; if it fails, the image or its registry"
     CATALOG_CONTENT "CATALOG-2" Error STORING ["error storing fbc"]
         "The image has no valid catalog"
         "List the findings with `olm validate IMAGE`, and publish a corrected image"
@@ -226,7 +226,7 @@ rules! {
         "`olm status NAME` shows what remains; never remove the finalizers of OLM by hand"
     IN_USE "DELETE-2" Warning DELETION ["cannot uninstall: …custom resources exist"]
         "Annotation uninstall-policy: BlockIfInUse, and custom resources exist"
-        "Delete the custom resources, or remove the annotation uninstall-policy"
+        "Delete the custom resources, or remove annotation ext.olm.operatorframework.io/uninstall-policy"
     WAITING "DELETE-3" Warning DELETION ["waiting for …finalizer"]
         "The operator has not removed its finalizers from custom resources"
         "Read the log of the operator; OLM continues without it after 2 minutes"
@@ -238,11 +238,11 @@ rules! {
         "Run the commands that `olm uninstall NAME --wait` prints, which remove the finalizers"
     DEPENDENTS "DELETE-6" Warning DELETION ["uninstall waits: installed extension …requires"]
         "Another extension requires this one"
-        "Uninstall that extension first, or set the annotation ignore-dependents: \"true\""
+        "Uninstall that extension first, or allow the deletion of this one: `kubectl annotate clusterextension NAME ext.olm.operatorframework.io/ignore-dependents=true`"
     REVISION_OBJECTS "DELETE-7" Error DELETION ["removing revision resources that are not owned by another revision"]
         "An object has a finalizer whose controller does not run"
         "Check that object, and the controller of its finalizer"
-    UNKNOWN_OBJECTS "DELETE-8" Error DELETION ["what revision …lists is not known: "]
+    UNKNOWN_OBJECTS "DELETE-8" Error DELETION ["objects of revision …are unknown: "]
         "A Secret of the revision was lost, so that its objects are not known"
         "Create the ClusterExtension again, or delete the revision"
     NOT_UPGRADEABLE "PLATFORM-1" Warning PLATFORM []
@@ -283,7 +283,7 @@ rules! {
         "Remove one installation, but not the CRDs (docs/tasks/install.md#another-namespace)"
     EXPIRED "CERT-1" Error WITHOUT_MESSAGE []
         "A certificate is not valid now"
-        "See the log of its issuer. Delete the Secret only if operator-controller, cert-manager or service-ca issued it, which issues it anew; renew any other certificate where it comes from"
+        "See the log of its issuer. If that is operator-controller, cert-manager or service-ca, delete the Secret: the issuer creates a new certificate. Renew any other certificate at its source"
     EXPIRES "CERT-2" Warning WITHOUT_MESSAGE []
         "A certificate expires within 7 days, and was not renewed"
         "See the log of its issuer: operator-controller, cert-manager or service-ca"
@@ -316,7 +316,7 @@ rules! {
         "See which of them can become ClusterExtensions: `olm migrate scan`"
     CLASSIC_TWIN "CLASSIC-2" Error WITHOUT_MESSAGE []
         "Classic OLM and a ClusterExtension manage the same package, and would own the same objects"
-        "Decide for one of the two (docs/design/migration.md)"
+        "Keep one of the two: delete the ClusterExtension with `olm uninstall NAME --keep-crds`, or delete the Subscription and the ClusterServiceVersion"
     ORPHANS "ORPHAN-1" Warning WITHOUT_MESSAGE []
         "Objects have the owner labels of a ClusterExtension that does not exist"
         "Create the ClusterExtension again, which adopts its revisions. Delete the objects only if nothing uses them: the deletion of a CRD deletes all its custom resources"

@@ -99,7 +99,7 @@ impl Adoption {
         let set = self.make_revision(extension, release).await?;
         self.mark_succeeded(&set.name_any()).await?;
         let note = format!("Helm release {number} (bundle {bundle}) adopted as revision {}", set.name_any());
-        tracing::info!(extension = name, "{note}");
+        tracing::info!(extension = name, note, "adopted Helm release");
         Ok(AdoptionState::Pending(Some(note)))
     }
 

@@ -125,7 +125,7 @@ impl Bundles {
         let images = Arc::clone(&self.images);
         let sweep = move || images.sweep(extensions.iter().map(String::as_str));
         if let Err(error) = blocking(sweep).await.flatten() {
-            tracing::warn!(%error, "removal of unneeded bundle files failed");
+            tracing::warn!(%error, "failed to remove unneeded bundle files");
         }
     }
 

@@ -111,7 +111,11 @@ impl Catalogs {
                     tracing::debug!(catalog = name, package, "cached package");
                 }
                 Some((_, Ok(SinglePackage::NotOffered(why)))) => {
-                    tracing::info!(catalog = name, why, "catalogd serves no single packages of this content");
+                    tracing::info!(
+                        catalog = name,
+                        why,
+                        "catalogd serves no single packages, fetching the whole catalog"
+                    );
                     return self.fetch_whole(source, name, generation).await;
                 }
                 Some((package, Err(error))) if error.is_of_content => {

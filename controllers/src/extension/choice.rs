@@ -52,7 +52,7 @@ pub(crate) struct Choice {
     pub catalog: Option<String>,
     /// Deprecation data.
     pub deprecation: DeprecationData,
-    /// Conditions of our rules.
+    /// Conditions of annotations and gates.
     pub findings: Findings,
     /// Events to publish.
     pub events: Vec<ExtensionEvent>,
@@ -80,7 +80,7 @@ pub(crate) struct ResolutionFailure {
     pub awaits_content: bool,
     /// Deprecation data.
     pub deprecation: DeprecationData,
-    /// Conditions of our rules.
+    /// Conditions of annotations and gates.
     pub findings: Findings,
     /// `true` if the refusal depends on other objects of the cluster and the choice must be repeated soon.
     pub requeue: bool,

@@ -32,7 +32,7 @@ pub(super) struct Observed<'a> {
     pub operator_condition: bool,
     /// Namespaces that the extension selects by label.
     pub selected: Option<SelectedNamespaces>,
-    /// What is decided about their list, see [`Observed::settle_namespaces`].
+    /// Decision about the namespace list, see [`Observed::settle_namespaces`].
     pub list: NamespaceList,
 }
 

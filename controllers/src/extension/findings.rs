@@ -1,4 +1,4 @@
-//! Conditions of our rules: `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and `SignatureVerified`, and the
+//! Conditions of annotations and gates: `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and `SignatureVerified`, and the
 //! suffix of the `Progressing` message (docs/design/additions.md#annotations,
 //! docs/design/additions.md#held-upgrades, docs/design/additions.md#update-notifications,
 //! docs/design/additions.md#dependency-modes,
@@ -19,10 +19,10 @@ use crate::bundles::SignatureVerdict;
 use crate::install_error::ErrorClass;
 use crate::preflight::CrdVerdict;
 
-/// Change of a condition that exists only while one of our rules is active.
+/// Change of a condition that exists only while an annotation or a gate asks for it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Finding {
-    /// No rule is active: the condition is removed.
+    /// Not asked for: the condition is removed.
     #[default]
     Inactive,
     /// Not evaluated: the condition remains unchanged.
@@ -31,7 +31,7 @@ pub(crate) enum Finding {
     State(ConditionState),
 }
 
-/// Findings of our rules about an extension. The default is that of a cluster without such rules.
+/// Findings of annotations and gates about an extension. The default is that of a cluster without them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Findings {
     /// Condition `UpgradeAvailable`.

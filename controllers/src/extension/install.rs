@@ -228,7 +228,9 @@ impl Context {
         if created {
             self.preflight.forget(&name);
             warnings.extend(draft.warning.clone());
-            warnings.iter().for_each(|warning| tracing::warn!(extension = name, "{warning}"));
+            warnings
+                .iter()
+                .for_each(|warning| tracing::warn!(extension = name, warning, "warning about the bundle"));
             installation.warnings = warnings;
             installation.adopted = adopted;
             // Without an override, the blocker would have held the plan.

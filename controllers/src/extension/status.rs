@@ -39,7 +39,7 @@ pub(crate) struct AttemptResult {
     pub applied: Result<(), InstallError>,
     /// Deprecation data.
     pub deprecation: DeprecationData,
-    /// Conditions of our rules.
+    /// Conditions of annotations and gates.
     pub findings: Findings,
     /// Generation that `UpgradeAvailable` describes, if it differs from that of the other conditions.
     pub upgrade_generation: Option<i64>,

@@ -62,7 +62,7 @@ pub(super) enum UnusableContent {
 impl UnusableContent {
     /// Wraps the cause into an error that says that the content of `revision` is unknown.
     pub(super) fn of(self, revision: &str) -> Self {
-        let text = |why| format!("what revision {revision} lists is not known: {why}");
+        let text = |why| format!("objects of revision {revision} are unknown: {why}");
         match self {
             Self::Unreachable(why) => Self::Unreachable(text(why)),
             Self::Blocked(why) | Self::Broken(why) => Self::Broken(text(why)),

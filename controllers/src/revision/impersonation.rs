@@ -1,6 +1,6 @@
-//! Identity used to read, apply and remove the objects of a revision: our own, or that of the service account that
-//! the revision names (docs/design/additions.md#service-account-impersonation). Watches and all other requests use
-//! our own.
+//! Identity used to read, apply and remove the objects of a revision: that of operator-controller, or of the service
+//! account that the revision names (docs/design/additions.md#service-account-impersonation). Watches and all other
+//! requests use that of operator-controller.
 
 use http::HeaderValue;
 use kube::ResourceExt;
@@ -26,7 +26,7 @@ impl Context {
 }
 
 /// Returns the user name of the service account `<namespace>/<name>`. Accounts of `system_namespace` are refused: they
-/// belong to us and catalogd, and the revision would gain their rights.
+/// belong to operator-controller and catalogd, and the revision would gain their rights.
 pub(crate) fn user(account: Option<&String>, system_namespace: &str) -> Result<Option<HeaderValue>, String> {
     let Some(account) = account else { return Ok(None) };
     let user = account

@@ -158,10 +158,10 @@ impl PullSecrets {
         select_all(accounts.chain(secrets).chain([stream::pending().boxed()])).boxed()
     }
 
-    /// Reports Secrets that are not used with an Event at our ServiceAccount, which references them.
+    /// Reports Secrets that are not used with an Event about the ServiceAccount of this process, which references them.
     fn report(&self, faults: &[String]) {
         for fault in faults {
-            tracing::warn!("{fault}");
+            tracing::warn!(fault, "pull Secret is not used");
         }
         let Some((namespace, name)) = &self.account else { return };
         let about: ObjectReference = ObjectRef::<ServiceAccount>::new(name).within(namespace).into();

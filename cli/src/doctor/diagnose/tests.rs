@@ -201,7 +201,7 @@ fn every_cause_of_a_hanging_deletion_is_recognized() {
         ("waiting for the deletion of CustomResourceDefinition a", "DELETE-5"),
         ("uninstall waits: installed extension b requires a", "DELETE-6"),
         ("removing revision resources that are not owned by another revision", "DELETE-7"),
-        ("what revision demo-1 lists is not known: lost", "DELETE-8"),
+        ("objects of revision demo-1 are unknown: lost", "DELETE-8"),
         ("something", "DELETE-1"),
     ] {
         let found = after(|observed| {

@@ -215,7 +215,7 @@ pub(super) async fn archived_revision_without_content_or_record_hands_over_and_b
     let text = fixture.until_condition(&first, "Progressing", "False/Blocked ").await;
     assert_eq!(
         text,
-        "False/Blocked what revision unrecorded-1 lists is not known: resolving ref in phase \"stored\": getting Secret \
+        "False/Blocked objects of revision unrecorded-1 are unknown: resolving ref in phase \"stored\": getting Secret \
          unrecorded/content: Secret \"content\" not found; delete this revision to remove its objects"
     );
     let owner = async |object: &Value| {
@@ -341,8 +341,7 @@ pub(super) async fn late_removal_hands_over_objects_of_successor(fixture: &Fixtu
     fixture.edit(&missing, json!({"data": {"k": "v"}})).await;
     forget_record(fixture, &second).await;
     fixture.delete_revision(&first).await;
-    let text =
-        "False/Blocked what revision unknown-2 lists is not known: resolving ref in phase \"stored\": ";
+    let text = "False/Blocked objects of revision unknown-2 are unknown: resolving ref in phase \"stored\": ";
     fixture.until_condition(&first, "Progressing", text).await;
     stored(fixture, ns, &[&missing, &both]).await;
     fixture.until_deleted(&first).await;

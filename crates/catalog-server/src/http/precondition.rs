@@ -54,7 +54,7 @@ pub fn format_date(time: Timestamp) -> String {
     time.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string()
 }
 
-/// `true` if a list of entity tags is `*` or contains ours, with or without the name of an encoding. A
+/// `true` if a list of entity tags is `*` or contains `tag`, with or without the name of an encoding. A
 /// weak tag matches only if `weak` is `true`.
 fn list_matches(list: &str, tag: &str, weak: bool) -> bool {
     list.split(',').map(str::trim).any(|item| {
