@@ -73,7 +73,7 @@ build_binaries() {
 build_from() {
   local source=$1 hash=$2 new=$bin_dir.new log=$bin_dir.log version
   command -v go >/dev/null || fail "Go is needed to build Kubernetes: install Go 1.21 or later"
-  step "building Kubernetes, etcd and CoreDNS from source (5 to 10 minutes on 2 cores; once)"
+  step "building Kubernetes, etcd and CoreDNS from source (5 to 20 minutes on 2 cores; once)"
   rm -rf "$new"
   mkdir -p "$new"
   version=$(awk '$1 == "k8s.io/kubernetes" { print $2 }' "$source/go.mod")

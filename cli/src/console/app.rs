@@ -62,7 +62,7 @@ impl Console {
         Self::of(args, library, Hosts::loopback()?, Identity::Local(cluster), session)
     }
 
-    /// Console in a pod. `base` has no credentials, and neither has whatever connects without a user.
+    /// Console in a pod. `base` has no credentials. Neither does a connection without a user.
     ///
     /// # Errors
     /// A source is invalid.

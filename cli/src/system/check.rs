@@ -111,7 +111,7 @@ fn of_namespace(name: &str, found: Option<&Value>) -> Check {
         ));
     }
     match found {
-        None => Check::new("namespace", Level::Passed, format!("{name} is created")),
+        None => Check::new("namespace", Level::Passed, format!("{name} will be created")),
         Some(found) if !found["metadata"]["deletionTimestamp"].is_null() => {
             failed(format!("{name} is being deleted; try again once it is deleted"))
         }
@@ -132,10 +132,10 @@ fn installation(manifest: &Manifest, observed: &Observed, request: Request) -> C
     if observed.installed.deployments.is_empty() {
         return match request.is_upgrade {
             true => check(Level::Failed, "OLM is not installed here; run olm system install".to_owned()),
-            false => check(Level::Passed, format!("{new} is installed")),
+            false => check(Level::Passed, format!("{new} will be installed")),
         };
     }
-    let message = format!("{} is replaced by {new}", shown(&observed.installed.version));
+    let message = format!("{} will be replaced by {new}", shown(&observed.installed.version));
     let number = |text: &str| Version::parse_tolerant(text).ok();
     match (number(&observed.installed.version), number(&manifest.version)) {
         (Some(old), Some(new)) if new < old && !request.allow_downgrade => {

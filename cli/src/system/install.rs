@@ -78,7 +78,7 @@ pub(crate) struct InstallArgs {
     /// Only run the checks, and print the objects that would change
     #[arg(long, conflicts_with = "no_wait")]
     dry_run: bool,
-    /// Do not wait until the servers are ready; then only refused objects undo an upgrade
+    /// Do not wait until the servers are ready: an upgrade is undone only if the API server refuses an object
     #[arg(long)]
     no_wait: bool,
     /// Longest wait, such as 90s, 10m or 1h
@@ -162,13 +162,11 @@ impl Report {
         }
         let count = |result| self.objects.iter().filter(|object| object.result == result).count();
         let (created, changed) = (count(WriteResult::Created), count(WriteResult::Changed));
-        let done = if self.upgrade { "upgraded to" } else { "installed" };
+        let done = if self.upgrade { "upgraded OLM to" } else { "installed OLM" };
         let version = if self.version.is_empty() { "an unknown version" } else { &self.version };
         let ready = if self.ready { "; the servers are ready" } else { "" };
         let (namespace, created) = (&self.namespace, counted(created, "object"));
-        format!(
-            "OLM {done} {version} in namespace {namespace}: {created} created, {changed} changed{ready}\n"
-        )
+        format!("{done} {version} in namespace {namespace}: {created} created, {changed} changed{ready}\n")
     }
 }
 

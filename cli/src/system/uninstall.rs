@@ -172,7 +172,7 @@ async fn observe(access: &ObjectAccess<'_>, purge: bool) -> Result<Plan, CliErro
             ("CustomResourceDefinition", _) | (_, true) => plan.objects.push(Deleted::of(&found)),
             ("Namespace", false) => {
                 let why = format!(
-                    "{id} has not the label app.kubernetes.io/part-of=olm, and would be deleted with everything in it; use \
+                    "{id} does not have the label app.kubernetes.io/part-of=olm, and would be deleted with everything in it; use \
                      -n for the namespace of the servers"
                 );
                 return Err(CliError::findings(why));
@@ -237,8 +237,12 @@ impl Plan {
 
     fn question(&self, server: &str) -> String {
         let extensions = self.objects.iter().filter(|one| one.id.kind == KINDS[0]).count();
-        let extensions = counted(extensions, "extension");
-        format!("Uninstall OLM with {extensions} from the cluster at {server}?")
+        let all = if extensions == 0 {
+            String::new()
+        } else {
+            format!(" and {}", counted(extensions, "extension"))
+        };
+        format!("Uninstall OLM{all} from the cluster at {server}?")
     }
 }
 

@@ -131,7 +131,7 @@ async fn install(lab: &Lab) {
     assert_eq!(ran.code, 2, "{ran:?}");
     let (ran, ()) = tokio::join!(lab.olm(&args), lab.set_available(true));
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.stdout.starts_with("OLM installed v0.1.0 in namespace olmv1-system: "), "{ran:?}");
+    assert!(ran.stdout.starts_with("installed OLM v0.1.0 in namespace olmv1-system: "), "{ran:?}");
     assert!(ran.stdout.ends_with(" objects created, 0 changed; the servers are ready\n"), "{ran:?}");
     for line in ["ok       permissions: cluster-admin\n", "warning  image: 127.0.0.1:9/catalogd:v0.1.0 "] {
         assert!(ran.stderr.contains(line), "{line}: {}", ran.stderr);
@@ -173,14 +173,14 @@ async fn upgrade_deletes_dropped_objects(lab: &Lab) {
     assert!(lab.exists(&budget));
     let ran = lab.olm(&args).await;
     assert_eq!(ran.code, 0, "{ran:?}");
-    assert!(ran.stderr.contains("installation: v0.1.0 is replaced by v0.2.0\n"), "{ran:?}");
+    assert!(ran.stderr.contains("installation: v0.1.0 will be replaced by v0.2.0\n"), "{ran:?}");
     assert!(!lab.exists(&budget));
     assert_eq!(lab.image().await, "127.0.0.1:9/catalogd:v0.2.0");
     let older = lab.folder.path().join("v0.1.0.yaml");
     let ran = lab.olm(&["system", "upgrade", "--file", older.to_str().unwrap()]).await;
     assert_eq!(ran.code, 3, "{ran:?}");
     assert!(
-        ran.stderr.contains("v0.2.0 is replaced by v0.1.0, which is older; --allow-downgrade"),
+        ran.stderr.contains("v0.2.0 will be replaced by v0.1.0, which is older; --allow-downgrade"),
         "{ran:?}"
     );
 }
