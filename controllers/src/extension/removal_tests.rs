@@ -79,9 +79,6 @@ async fn deletion_follows_uninstall_policy() {
         "False/Blocked cannot uninstall: 2 custom resources exist (first: example.com/v1, Kind=Widget ns/b)";
     fixture.until_condition("demo", types::PROGRESSING, text).await;
     fixture.edit("demo", &foreign).await;
-    for name in ["b", "c"] {
-        widgets.delete(name, &DeleteParams::default()).await.unwrap();
-    }
     // The cache cannot be removed, so one finalizer remains (case api-51).
     let place = fixture.cache().join("unpack/extensions/demo");
     fs::remove_dir_all(&place).unwrap();
@@ -100,6 +97,9 @@ async fn deletion_follows_uninstall_policy() {
         Some("KeepCRDs"),
         "the policy is copied before a deletion"
     );
+    for name in ["b", "c"] {
+        widgets.delete(name, &DeleteParams::default()).await.unwrap();
+    }
     fixture.annotate("demo", &[("uninstall-policy", None)]).await;
     fixture
         .eventually("no policy annotation", async || policy(&fixture, "demo-1").await.is_none().then_some(()))
