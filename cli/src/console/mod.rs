@@ -37,8 +37,9 @@ use crate::source::Access;
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Open a console in the browser: catalogs, packages, extensions
 
-The console listens on the loopback addresses of this machine and has your permissions on the cluster. It prints an address \
-that signs in one browser, and after each sign-in the next address. Nothing is loaded from other hosts. Ctrl-C stops it.
+The console listens on the loopback addresses of this machine and has your permissions on the cluster. It prints an \
+address that signs in one browser, and after each sign-in the next address. Nothing is loaded from other hosts. Ctrl-C \
+stops it.
 
 With --in-cluster, the console serves the users of the cluster from a pod, see manifests/console.yaml.";
 

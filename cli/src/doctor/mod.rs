@@ -36,9 +36,9 @@ use crate::source::{Access, ClusterArgs, ImageArgs};
 pub(crate) const ABOUT: &str = "Find faults of an installation, and what to do about them
 
 Reads the objects of OLM: ClusterCatalogs, ClusterExtensions and their revisions, the pods, logs and readiness checks \
-of the servers, their certificates and pull Secrets (their values are not printed), CA bundles of webhooks, Leases, Services, NetworkPolicies, other installations, \
-and packages of classic OLM. Each finding has a rule, a severity, the object, what was found, a remedy, and the \
-section of the documentation. --rules lists all rules.
+of the servers, their certificates and pull Secrets (their values are not printed), CA bundles of webhooks, Leases, \
+Services, NetworkPolicies, other installations, and packages of classic OLM. Each finding has a rule, a severity, the \
+object, what was found, a remedy, and the section of the documentation. --rules lists all rules.
 
 Changes nothing: the admission webhook is called by a dry run. What you may not read is named on standard error, and \
 the rest is checked.

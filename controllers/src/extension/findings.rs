@@ -1,5 +1,5 @@
-//! Conditions of annotations and gates: `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and `SignatureVerified`, and the
-//! suffix of the `Progressing` message (docs/design/additions.md#annotations,
+//! Conditions of annotations and gates: `UpgradeAvailable`, `DependenciesSatisfied`, `Paused` and
+//! `SignatureVerified`, and the suffix of the `Progressing` message (docs/design/additions.md#annotations,
 //! docs/design/additions.md#held-upgrades, docs/design/additions.md#update-notifications,
 //! docs/design/additions.md#dependency-modes,
 //! docs/design/additions.md#best-effort-resolution, docs/design/additions.md#pause). Pure.

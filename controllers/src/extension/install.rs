@@ -228,9 +228,7 @@ impl Context {
         if created {
             self.preflight.forget(&name);
             warnings.extend(draft.warning.clone());
-            warnings
-                .iter()
-                .for_each(|warning| tracing::warn!(extension = name, warning, "warning about the bundle"));
+            warnings.iter().for_each(|warning| tracing::warn!(extension = name, warning, "bundle warning"));
             installation.warnings = warnings;
             installation.adopted = adopted;
             // Without an override, the blocker would have held the plan.

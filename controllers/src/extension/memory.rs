@@ -23,7 +23,7 @@ pub(super) struct ExtensionMemory {
     pub applied_generation: Option<Option<i64>>,
     /// First time when the selected namespaces differed from the list of the newest revision.
     pub list_differs_since: Option<Instant>,
-    /// Ages of the newest revisions whose list was compared.
+    /// Ages of revisions since their creation, for the pace of changed lists.
     pub revision_ages: Ages,
     /// Target namespaces of the newest revision. Empty if it has no Deployment.
     pub targets: Option<Vec<String>>,

@@ -33,12 +33,6 @@ pub(super) struct Job {
     pub(super) is_complete: bool,
 }
 
-impl Job {
-    fn id(&self) -> String {
-        self.plan.id()
-    }
-}
-
 /// Packages to migrate, and those that cannot be.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
@@ -90,7 +84,7 @@ pub(super) async fn read(args: &ApplyArgs, cluster: &Cluster, session: &Session)
 /// # Errors
 /// They differ.
 fn compare(written: &PackagePlan, job: &Job) -> Result<(), CliError> {
-    let (id, package) = (job.id(), &written.package);
+    let (id, package) = (job.plan.id(), &written.package);
     let changed = match &job.backup {
         _ if job.is_complete => return Ok(()),
         None => changes(written, &job.plan)?,
@@ -155,8 +149,8 @@ pub(super) async fn current(
     }
     let session = access.session();
     let context = PlanContext::read(access.cluster(), &args.access, &args.catalogs, session).await?;
-    let migrated: Vec<String> = migrated.iter().map(Job::id).collect();
-    let id = job.id();
+    let migrated: Vec<String> = migrated.iter().map(|job| job.plan.id()).collect();
+    let id = job.plan.id();
     let refused = |why: String| CliError::findings(format!("package {id}: {why}; it has not been changed"));
     let reports = select(&context.reports, std::slice::from_ref(&id))?;
     let report =
@@ -197,7 +191,7 @@ async fn plans(
 ) -> Result<(), CliError> {
     let context = PlanContext::read(cluster, &args.access, &args.catalogs, session).await?;
     let selected = select(&context.reports, names)?;
-    let mut planned: Vec<String> = jobs.packages.iter().map(Job::id).collect();
+    let mut planned: Vec<String> = jobs.packages.iter().map(|job| job.plan.id()).collect();
     let resumed = planned.clone();
     for report in ordered(&selected).into_iter().filter(|report| !resumed.contains(&report.id())) {
         let _step = session.progress.step(format!("planning {}", report.id()));

@@ -317,7 +317,7 @@ pub(in crate::migrate) fn opening(plan: &PackagePlan) -> Option<Value> {
 }
 
 /// Before the backup: objects to adopt that are missing or were replaced, and objects to create that exist already.
-/// Afterwards: objects of the backup that are missing.
+/// Afterwards: objects of the backup that are missing, and CRDs without their conversion webhook.
 fn lost(
     plan: &PackagePlan,
     backup: Option<&Backup>,
