@@ -8,9 +8,11 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::controller::{Action, Controller};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
@@ -20,8 +22,8 @@ use crate::cluster::stopped_unlisted;
 use crate::reconcile::{ReconcileError, Reconciles};
 
 impl Reconciles {
-    /// Reconciles every object that `controller` triggers until `stop`, then waits for running attempts. `listed`
-    /// is cancelled when the store of the controller is filled.
+    /// Reconciles every object that `controller` triggers until `stop`, then waits for running attempts. Objects that
+    /// exceed the concurrency wait in FIFO order. `listed` is cancelled when the store of the controller is filled.
     pub async fn drive<K, F>(
         self: Arc<Self>,
         controller: Controller<K>,
@@ -33,14 +35,32 @@ impl Reconciles {
         K::DynamicType: Debug + Eq + Hash + Clone + Unpin + Default,
         F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
     {
+        let store = controller.store();
+        // The limit of kube's `Config` takes waiting objects in the order of a hash table, so that some wait for as long
+        // as others are triggered. An object that is triggered while it waits here gets another attempt.
+        let permits = Arc::new(Semaphore::new(self.concurrency.into()));
+        let (reconcile, stopped) = (Arc::new(reconcile), stop.clone());
         controller
-            .with_config(Config::default().concurrency(self.concurrency))
             .graceful_shutdown_on(stop.clone().cancelled_owned())
             .run(
                 move |object: Arc<K>, _| {
-                    let (reconciles, name) = (Arc::clone(&self), object.name_any());
-                    let attempt = reconcile(object);
-                    self.in_task(&name.clone(), async move { reconciles.run(&name, attempt).await })
+                    let (reconciles, reconcile) = (Arc::clone(&self), Arc::clone(&reconcile));
+                    let (store, permits, stopped) = (store.clone(), Arc::clone(&permits), stopped.clone());
+                    async move {
+                        let permit = stopped.run_until_cancelled(permits.acquire()).await;
+                        let permit = permit.filter(|_| !stopped.is_cancelled());
+                        // The object may have changed or been deleted while it waited.
+                        let (Some(Ok(_permit)), Some(object)) =
+                            (permit, store.get(&ObjectRef::from(&*object)))
+                        else {
+                            return Ok(Action::await_change());
+                        };
+                        let (name, attempt) = (object.name_any(), reconcile(object));
+                        let attempts = Arc::clone(&reconciles);
+                        reconciles
+                            .in_task(&name.clone(), async move { attempts.run(&name, attempt).await })
+                            .await
+                    }
                 },
                 |_, error: &Infallible, _| match *error {},
                 Arc::new(()),
@@ -68,5 +88,70 @@ impl Reconciles {
         let task = AbortOnDropHandle::new(tokio::spawn(attempt.instrument(span)));
         // Fails only when the runtime shuts down.
         async move { task.await.unwrap_or_else(|_| Ok(Action::await_change())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::time::Duration;
+
+    use futures::stream;
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::{reflector, watcher};
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn object(index: usize) -> ConfigMap {
+        let mut object = ConfigMap::default();
+        object.metadata.name = Some(format!("object-{index}"));
+        object
+    }
+
+    // Every attempt requeues its object, so that more objects always wait than attempts can run.
+    #[tokio::test(start_paused = true)]
+    async fn waiting_objects_are_reconciled_in_fifo_order() {
+        const OBJECTS: usize = 20;
+        const ROUNDS: usize = 10;
+        let (store, mut writer) = reflector::store();
+        writer.apply_watcher_event(&watcher::Event::Init);
+        for index in 0..OBJECTS {
+            writer.apply_watcher_event(&watcher::Event::InitApply(object(index)));
+        }
+        writer.apply_watcher_event(&watcher::Event::InitDone);
+        let triggers = stream::iter((0..OBJECTS).map(|index| Ok(object(index)))).chain(stream::pending());
+        let controller = Controller::for_stream(triggers, store);
+        let (listed, stop) = (CancellationToken::new(), CancellationToken::new());
+        listed.cancel();
+        let attempts: Arc<Mutex<HashMap<String, usize>>> = Arc::default();
+        let running = Arc::new(AtomicUsize::new(0));
+        let attempt = {
+            let (attempts, running, stop) = (Arc::clone(&attempts), Arc::clone(&running), stop.clone());
+            move |object: Arc<ConfigMap>| {
+                let (attempts, running, stop) = (Arc::clone(&attempts), Arc::clone(&running), stop.clone());
+                async move {
+                    assert!(running.fetch_add(1, SeqCst) < 2, "the concurrency is exceeded");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    running.fetch_sub(1, SeqCst);
+                    let mut attempts = attempts.lock();
+                    *attempts.entry(object.name_any()).or_default() += 1;
+                    if attempts.values().sum::<usize>() == OBJECTS * ROUNDS {
+                        stop.cancel();
+                    }
+                    Ok(Action::requeue(Duration::from_millis(1)))
+                }
+            }
+        };
+        let metrics = Arc::new(Metrics::new());
+        let reconciles = Arc::new(Reconciles::new("c", "ConfigMap", 2, Arc::clone(&metrics)));
+        reconciles.drive(controller, listed, stop, attempt).await;
+        let mut counts: Vec<usize> = attempts.lock().values().copied().collect();
+        counts.sort_unstable();
+        assert_eq!((counts.len(), counts.iter().sum::<usize>()), (OBJECTS, OBJECTS * ROUNDS), "{counts:?}");
+        assert!(counts[0] + 1 >= ROUNDS, "attempts by object: {counts:?}");
+        assert!(!metrics.prometheus_text().contains("reconcile_panics_total{controller=\"c\"} 1"));
     }
 }
