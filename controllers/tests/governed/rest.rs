@@ -11,9 +11,9 @@ use serde_json::json;
 
 use crate::{launch, start};
 
-const EXTENSIONS: usize = 200;
+const EXTENSIONS: usize = 60;
 /// Number of extensions with an upgrade that waits for an approval.
-const WAITING: usize = 50;
+const WAITING: usize = 20;
 const FLAGS: [&str; 1] = ["--feature-gates=UpdateNotifications=true,StatusSummary=true"];
 /// Duration without writes. Longer than the poll intervals.
 const SILENCE: Duration = Duration::from_secs(12);
