@@ -1,6 +1,5 @@
 //! Running reconciles: their number, `workqueue_*` metrics of started work, and stuck workers
-//! (docs/design/operations.md#metric-names, docs/design/operations.md#probes). The queue itself is inside the
-//! controller library, which does not expose its length.
+//! (docs/design/operations.md#metric-names, docs/design/operations.md#probes). Waiting objects are not measured.
 
 use std::collections::BTreeMap;
 use std::fmt;
