@@ -20,14 +20,14 @@ use tracing::Instrument;
 use crate::cluster::{Cluster, ClusterError, Instances};
 use crate::content::ContentPhase;
 use crate::error::EngineError;
-use crate::memory::{Memory, VerifiedObject};
+use crate::memory::{Memory, VerifiedObject, VerifiedPhase};
 use crate::object::{ObjectKey, served_kind};
 use crate::observed_versions::ObservedVersions;
 use crate::plan::Owner;
 use crate::probes::Probes;
 use crate::result::{PhaseResult, RevisionResult};
 use crate::validation::{phase_error, validate};
-use check::ObjectCheck;
+use check::{Adoption, CheckedPhase, ObjectCheck};
 use execute::collided;
 
 /// Revision to apply.
@@ -125,7 +125,7 @@ impl<C: Cluster> Engine<C> {
             let verified = memory.phase(index, &phase.name, phase.objects.len());
             // The target is that of `olm_runtime::traces`.
             let span = tracing::info_span!(target: "olm_traces", "phase", phase = phase.name);
-            match self.phase(revision, phase, &mut verified.objects, mode).instrument(span).await {
+            match self.phase(revision, phase, verified, mode).instrument(span).await {
                 Ok(phase) => {
                     let complete = phase.is_complete();
                     result.phases.push(phase);
@@ -148,10 +148,36 @@ impl<C: Cluster> Engine<C> {
         &self,
         revision: &Revision,
         phase: &ContentPhase,
-        verified: &mut [Option<VerifiedObject>],
+        verified: &mut VerifiedPhase,
         mode: Mode,
     ) -> Result<PhaseResult, EngineError> {
-        let checked = self.check_phase(revision, phase, verified).await?;
+        // A single object cannot follow another write of its phase. Objects of a migrated extension need the dry run: it
+        // determines the superseded managers of classic OLM.
+        let is_single = mode == Mode::Apply && phase.objects.len() == 1;
+        let may_skip = is_single && !revision.is_migrated && !verified.is_rejected;
+        let adoption = if may_skip { Adoption::Unchecked } else { Adoption::Checked };
+        let objects = &mut verified.objects;
+        let checked = self.check_phase(revision, phase, objects, adoption).await?;
+        let is_unchecked = may_skip && checked.has_adoption();
+        let mut result = self.execute_phase(revision, phase, objects, mode, checked).await;
+        if is_unchecked && result.as_ref().is_err_and(EngineError::is_verdict) {
+            // Repeats the check, to report the verdict of the dry run.
+            let checked = self.check_phase(revision, phase, objects, Adoption::Checked).await?;
+            result = self.execute_phase(revision, phase, objects, mode, checked).await;
+        }
+        verified.is_rejected = result.as_ref().is_ok_and(|phase| phase.validation_error.is_some());
+        result
+    }
+
+    /// Writes the objects of a checked phase, unless one is rejected.
+    async fn execute_phase(
+        &self,
+        revision: &Revision,
+        phase: &ContentPhase,
+        verified: &mut [Option<VerifiedObject>],
+        mode: Mode,
+        checked: CheckedPhase,
+    ) -> Result<PhaseResult, EngineError> {
         let mut result = PhaseResult { name: phase.name.clone(), ..PhaseResult::default() };
         if !checked.findings.is_empty() {
             result.validation_error = Some(phase_error(&phase.name, &checked.findings));

@@ -146,9 +146,7 @@ async fn next_phase_requires_the_content() {
 #[tokio::test]
 async fn changed_siblings_leave_the_fast_path() {
     let (engine, mut older) = applied(&[("a", &["x"])]).await;
-    let mut newer = revision(&[("a", &["x"])]);
-    newer.owner = Owner { name: "r-2".into(), uid: "u2".into(), number: 2, extension: "r".into() };
-    newer.siblings = vec!["u".into()];
+    let newer = successor(&[("a", &["x"])]);
     older.siblings = vec!["u2".into()];
     assert!(engine.reconcile(&newer).await.is_complete());
     list(&engine);
@@ -161,6 +159,58 @@ async fn changed_siblings_leave_the_fast_path() {
     assert_eq!(fast_path(&engine, &older).await, None);
     let result = engine.reconcile(&older).await;
     assert_eq!(result.phases[0].objects[0].action, Action::Collision);
+}
+
+fn successor(phases: &[(&str, &[&str])]) -> Revision {
+    let owner = Owner { name: "r-2".into(), uid: "u2".into(), number: 2, extension: "r".into() };
+    Revision { owner, siblings: vec!["u".into()], ..revision(phases) }
+}
+
+// docs/design/apply.md#dry-run
+#[tokio::test]
+async fn object_alone_in_its_phase_is_adopted_without_dry_run() {
+    let phases: &[(&str, &[&str])] = &[("a", &["x"]), ("b", &["y", "z"])];
+    let (engine, _) = applied(phases).await;
+    assert!(engine.reconcile(&successor(phases)).await.is_complete());
+    let checks = ["get x", "apply x", "get y", "dry-run y", "get z", "dry-run z", "apply y", "apply z"];
+    assert_eq!(calls(&engine), checks);
+}
+
+#[tokio::test]
+async fn migrated_object_is_adopted_with_dry_run() {
+    let phases: &[(&str, &[&str])] = &[("a", &["x"])];
+    let (engine, _) = applied(phases).await;
+    let successor = Revision { is_migrated: true, ..successor(phases) };
+    assert!(engine.reconcile(&successor).await.is_complete());
+    assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
+}
+
+#[tokio::test]
+async fn rejected_adoption_reports_the_verdict_of_the_dry_run() {
+    let phases: &[(&str, &[&str])] = &[("a", &["x"])];
+    let (engine, _) = applied(phases).await;
+    let fail = |failures: &[(&'static str, Reason)]| engine.cluster.0.lock().failures = failures.to_vec();
+    fail(&[("apply x", Reason::NotPermitted), ("dry-run x", Reason::NotPermitted)]);
+    let result = engine.reconcile(&successor(phases)).await;
+    let verdict = "phase 0 validation error: phase \"a\": /v1, Kind=ConfigMap ns/x: no dry-run x";
+    assert_eq!(result.blocker().as_deref(), Some(verdict));
+    assert_eq!(result.phases[0].denials, ["no dry-run x"]);
+    assert_eq!(calls(&engine), ["get x", "apply x", "get x", "dry-run x"]);
+    fail(&[("dry-run x", Reason::Rejected)]);
+    assert!(engine.reconcile(&successor(phases)).await.blocker().is_some());
+    assert_eq!(calls(&engine), ["get x", "dry-run x"], "a rejected object is only tried by dry run");
+    assert!(engine.reconcile(&successor(phases)).await.is_complete());
+}
+
+#[tokio::test]
+async fn failed_adoption_reports_the_write() {
+    let phases: &[(&str, &[&str])] = &[("a", &["x"])];
+    let (engine, _) = applied(phases).await;
+    engine.cluster.0.lock().failures = vec![("apply x", Reason::Unavailable)];
+    let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
+    let step =
+        "reconciling object: reconciling /v1, Kind=ConfigMap ns/x: patching (owner change): no apply x";
+    assert_eq!(failure.to_string(), step);
 }
 
 // docs/design/apply.md#pause

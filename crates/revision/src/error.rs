@@ -20,6 +20,11 @@ pub enum EngineError {
 }
 
 impl EngineError {
+    /// `true` if an answer of the API server is a verdict on an object.
+    pub(crate) fn is_verdict(&self) -> bool {
+        matches!(self, Self::Objects(errors) if errors.iter().any(|error| error.cause.reason.is_verdict()))
+    }
+
     /// Messages of the API server about missing permissions.
     pub(crate) fn denials(&self) -> impl Iterator<Item = &str> {
         let objects = match self {

@@ -31,6 +31,8 @@ pub(crate) struct VerifiedPhase {
     pub name: String,
     /// Objects in order. `None` where an object was not verified.
     pub objects: Vec<Option<VerifiedObject>>,
+    /// `true` if the API server rejected an object in the last pass.
+    pub is_rejected: bool,
 }
 
 /// Object that was verified.

@@ -41,6 +41,15 @@ pub(super) enum ObjectCheck {
     Read(Observed),
 }
 
+/// Check mode of an adoption.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Adoption {
+    /// With a dry run.
+    Checked,
+    /// Without a dry run, unless another write precedes the apply.
+    Unchecked,
+}
+
 /// Error of the check of an object.
 enum CheckError {
     /// The API server rejects the object.
@@ -63,6 +72,14 @@ pub(super) struct CheckedPhase {
     pub(super) failures: Vec<ObjectError>,
 }
 
+impl CheckedPhase {
+    /// `true` if an object is to be adopted.
+    pub(super) fn has_adoption(&self) -> bool {
+        let is_adoption = |check: &ObjectCheck| matches!(check, ObjectCheck::Read(observed) if observed.plan == Plan::Adopt);
+        self.checks.iter().flatten().any(is_adoption)
+    }
+}
+
 impl<C: Cluster> Engine<C> {
     /// Checks every object of the phase. `verified` has an entry for each.
     ///
@@ -73,6 +90,7 @@ impl<C: Cluster> Engine<C> {
         revision: &Revision,
         phase: &ContentPhase,
         verified: &[Option<VerifiedObject>],
+        adoption: Adoption,
     ) -> Result<CheckedPhase, EngineError> {
         // Create the futures before the stream: a closure inside of it would tie the future to one lifetime, and the
         // future would not be `Send`.
@@ -80,7 +98,7 @@ impl<C: Cluster> Engine<C> {
             .objects
             .iter()
             .zip(verified)
-            .map(|(content, verified)| self.check_object(revision, content, verified.as_ref()))
+            .map(|(content, verified)| self.check_object(revision, content, verified.as_ref(), adoption))
             .collect();
         let mut checks = stream::iter(checks).buffered(CONCURRENT_CALLS);
         let mut checked = CheckedPhase::default();
@@ -115,6 +133,7 @@ impl<C: Cluster> Engine<C> {
         revision: &Revision,
         content: &ContentObject,
         verified: Option<&VerifiedObject>,
+        adoption: Adoption,
     ) -> Result<ObjectCheck, CheckError> {
         let mut desired = desired(content, &revision.owner);
         if let Some(keeper) = &self.keeper {
@@ -134,6 +153,11 @@ impl<C: Cluster> Engine<C> {
             .map_err(CheckError::Read)?;
         let body = match (&observed.plan, &observed.actual) {
             (Plan::Create, _) => observed.desired.clone(),
+            (Plan::Adopt, Some(actual))
+                if adoption == Adoption::Unchecked && taken_over(actual, &observed.superseded).is_none() =>
+            {
+                return Ok(ObjectCheck::Read(observed));
+            }
             // Valid only after the write has removed the webhook.
             (Plan::Adopt | Plan::Repair, Some(actual))
                 if unconverted(&observed.desired, actual).is_some() =>
