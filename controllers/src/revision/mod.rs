@@ -28,9 +28,9 @@ use kube::runtime::controller::Action;
 use kube::runtime::{Controller, Predicate, predicates};
 use kube::{Api, Client, ResourceExt};
 use olm_api::cluster_object_set::ObservedPhase;
-use olm_api::conditions::{reasons, types};
+use olm_api::conditions::types;
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
-use olm_api::{ClusterObjectSet, Condition, annotations, finalizers, labels, summary};
+use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, labels, summary};
 use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::number_of;
 use olm_revision::kube_cluster::KubeCluster;
@@ -199,12 +199,17 @@ pub async fn run(
         .await;
 }
 
-/// Stream of revisions whose spec or metadata has changed. Our own status writes trigger nothing.
-fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectSet>> + Send + use<> {
-    let relevant = predicates::generation::<ClusterObjectSet>
+/// Hash of the spec and the metadata that a pass depends on.
+fn state_of(set: &ClusterObjectSet) -> Option<u64> {
+    predicates::generation::<ClusterObjectSet>
         .combine(predicates::finalizers)
         .combine(predicates::labels)
-        .combine(predicates::annotations);
+        .combine(predicates::annotations)
+        .hash_property(set)
+}
+
+/// Stream of revisions whose spec or metadata has changed. Our own status writes trigger nothing.
+fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectSet>> + Send + use<> {
     let (context, mut seen) = (Arc::clone(context), HashMap::new());
     let changed = context.cache.subscribe().map(move |change| {
         if let Change::Deleted(set) = &change {
@@ -213,7 +218,7 @@ fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectS
             context.measures.retain(|extension| !context.cache.labeled(extension).is_empty());
         }
         let set = change.applied()?;
-        let state = relevant.hash_property(&*set);
+        let state = state_of(&set);
         (seen.insert(set.uid(), state) != Some(state)).then_some(set)
     });
     changed.filter_map(ready)
@@ -252,7 +257,8 @@ impl Context {
         if let Some(created) = &set.metadata.creation_timestamp {
             self.age(set, created.0);
         }
-        if let Some(left) = self.deferred(set) {
+        let (uid, state, is_limited) = (set.uid().unwrap_or_default(), state_of(set), self.is_limited(set));
+        if is_limited && let Some(left) = self.timers.next_pass(&uid, state, Instant::now()) {
             return Err(ReconcileError::pending(left));
         }
         let deadline = deadline::of(set, self.pace.minute);
@@ -260,7 +266,11 @@ impl Context {
         // Measured after the pass, so that a deadline that passes during it is noticed.
         let age = deadline.map_or(SignedDuration::ZERO, |deadline| self.age(&set, deadline.since));
         let exceeded = deadline.and_then(|deadline| deadline.exceeded(age));
-        let set = self.write(&set, &pass.outcome, pass.observed, exceeded).await?;
+        let next = self.next_status(&set, &pass.outcome, pass.observed, exceeded);
+        if !is_limited && let Some(left) = self.deferred_write(&set, &pass.outcome, &next) {
+            return Err(ReconcileError::pending(left));
+        }
+        let set = self.write(&set, &next).await?;
         match pass.outcome {
             RevisionOutcome::Complete if !is_paused(&set) && !self.archive_previous(&set).await? => {
                 return Ok(Action::requeue(CONFLICT_RETRY));
@@ -271,36 +281,44 @@ impl Context {
         if let Some(failure) = pass.failure {
             return Err(ReconcileError::retry(failure));
         }
+        self.timers.end_pass(&uid, state, Instant::now());
         // Requeues at the latest when an open deadline passes.
         let is_open = !set.is_true(types::SUCCEEDED);
         let remaining = deadline.and_then(|deadline| deadline.remaining(age)).filter(|_| is_open);
         Ok(pass.again.into_iter().chain(remaining).min().map_or_else(Action::await_change, Action::requeue))
     }
 
-    /// Returns the delay of a pass that may be batched: over a superseded revision or a long rollout.
-    fn deferred(&self, set: &ClusterObjectSet) -> Option<Duration> {
-        let rolls_out = |condition: &Condition| {
-            condition.reason == reasons::ROLLING_OUT
-                && condition.observed_generation == set.metadata.generation
-        };
-        let is_superseded = set.is_true(types::SUCCEEDED) && !self.is_newest(set);
-        let is_many = is_superseded || set.condition(types::PROGRESSING).is_some_and(rolls_out);
-        let uid = set.uid().unwrap_or_default();
-        if set.is_archived() || !is_many {
-            self.timers.end_passes(&uid);
-            return None;
-        }
-        self.timers.next_pass(&uid, is_superseded, Instant::now())
+    /// Returns `true` if events of objects start a pass only after an interval: each step of a successor triggers a pass
+    /// over a superseded revision, and pending changes of a paused one disable the fast path.
+    fn is_limited(&self, set: &ClusterObjectSet) -> bool {
+        !set.is_archived() && (is_paused(set) || !self.is_newest(set))
     }
 
-    /// Writes the status that follows from the outcome, if it differs. Returns the revision as last stored.
-    async fn write(
+    /// Returns the delay of a status write that changes only messages of a rollout. Two controllers react to it.
+    fn deferred_write(
+        &self,
+        set: &ClusterObjectSet,
+        outcome: &RevisionOutcome,
+        next: &ClusterObjectSetStatus,
+    ) -> Option<Duration> {
+        let uid = set.uid().unwrap_or_default();
+        if !matches!(outcome, RevisionOutcome::RollingOut(_)) {
+            self.timers.end_rollout(&uid);
+            return None;
+        }
+        let is_deferrable =
+            set.status.as_ref().is_some_and(|old| status::differs_in_messages_only(old, next));
+        is_deferrable.then(|| self.timers.next_status_write(&uid, Instant::now())).flatten()
+    }
+
+    /// Returns the status that follows from the outcome.
+    fn next_status(
         &self,
         set: &ClusterObjectSet,
         outcome: &RevisionOutcome,
         observed: Option<Vec<ObservedPhase>>,
         exceeded: Option<i32>,
-    ) -> Result<ClusterObjectSet, ReconcileError> {
+    ) -> ClusterObjectSetStatus {
         let version = set.annotations().get(annotations::BUNDLE_VERSION).map_or("", String::as_str);
         let mut old = set.status.clone().unwrap_or_default();
         if let Some(observed) = observed {
@@ -309,7 +327,16 @@ impl Context {
         let (generation, now) = (set.metadata.generation, Timestamp::now());
         let mut next = status::next(&old, generation, version, outcome, exceeded, now);
         summary::update(&mut next, self.status_summary, generation, now);
-        let written = self.writes.write_status(&self.sets, set, &next).await;
+        next
+    }
+
+    /// Writes the status, if it differs. Returns the revision as last stored.
+    async fn write(
+        &self,
+        set: &ClusterObjectSet,
+        next: &ClusterObjectSetStatus,
+    ) -> Result<ClusterObjectSet, ReconcileError> {
+        let written = self.writes.write_status(&self.sets, set, next).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         Ok(written.unwrap_or_else(|| set.clone()))
     }

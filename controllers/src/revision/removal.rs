@@ -180,14 +180,14 @@ impl Context {
                 Ok(done) if done.is_complete() => stored = self.report(set, &done.terminating).await?,
                 Ok(held) if !held.blocked.is_empty() => {
                     let again = self.next_poll(set, IN_USE_RETRY, held);
-                    self.write(set, &RevisionOutcome::Blocked(held.blocked.join("; ")), None, None).await?;
+                    self.write_outcome(set, &RevisionOutcome::Blocked(held.blocked.join("; "))).await?;
                     return Ok(Action::requeue(again));
                 }
                 _ => {
                     let left = result.as_ref().map_or(&[][..], |result| &result.terminating);
                     // A removal without custom resources needs no status write.
                     if !left.is_empty() || was_waiting(set) {
-                        self.write(set, &waiting(left), None, None).await?;
+                        self.write_outcome(set, &waiting(left)).await?;
                     }
                     return Ok(Action::requeue(self.next_attempt(set, &result)));
                 }
@@ -224,7 +224,16 @@ impl Context {
         let about =
             extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) });
         self.events.warning(about, CUSTOM_RESOURCES_LEFT, note.clone());
-        self.write(set, &RevisionOutcome::Blocked(note), None, None).await
+        self.write_outcome(set, &RevisionOutcome::Blocked(note)).await
+    }
+
+    /// Writes the status of a removal.
+    async fn write_outcome(
+        &self,
+        set: &ClusterObjectSet,
+        outcome: &RevisionOutcome,
+    ) -> Result<ClusterObjectSet, ReconcileError> {
+        self.write(set, &self.next_status(set, outcome, None, None)).await
     }
 
     /// Removes the objects in order. The result is complete when the rest can be garbage-collected, except for custom

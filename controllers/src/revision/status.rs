@@ -69,6 +69,16 @@ pub(crate) fn next(
     status
 }
 
+/// Returns `true` if only messages of conditions differ.
+pub(crate) fn differs_in_messages_only(old: &ClusterObjectSetStatus, next: &ClusterObjectSetStatus) -> bool {
+    let without_messages = |status: &ClusterObjectSetStatus| {
+        let mut status = status.clone();
+        status.conditions.iter_mut().for_each(|condition| condition.message.clear());
+        status
+    };
+    old != next && without_messages(old) == without_messages(next)
+}
+
 /// Status, reason and message of the condition `Progressing`.
 fn progressing(
     version: &str,
@@ -103,6 +113,8 @@ fn rolling_out(version: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use olm_api::cluster_object_set::ObservedPhase;
+
     use super::*;
 
     const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -121,6 +133,25 @@ mod tests {
             status = next(&status, Some(2), "1.0.0", outcome, exceeded, NOW);
         }
         lines(&status)
+    }
+
+    #[test]
+    fn progress_of_rollout_differs_in_messages_only() {
+        let rolling = |line: &str| RevisionOutcome::RollingOut(Some(line.to_owned()));
+        let empty = ClusterObjectSetStatus::default();
+        let first = next(&empty, Some(2), "1.0.0", &rolling("0 of 2"), None, NOW);
+        let after = |outcome, exceeded| next(&first, Some(2), "1.0.0", &outcome, exceeded, NOW);
+        assert!(differs_in_messages_only(&first, &after(rolling("1 of 2"), None)));
+        assert!(!differs_in_messages_only(&empty, &first));
+        assert!(!differs_in_messages_only(&first, &after(rolling("0 of 2"), None)), "nothing differs");
+        assert!(
+            !differs_in_messages_only(&first, &after(rolling("1 of 2"), Some(10))),
+            "the deadline has passed"
+        );
+        assert!(!differs_in_messages_only(&first, &after(RevisionOutcome::Complete, None)));
+        let mut observed = after(rolling("1 of 2"), None);
+        observed.observed_phases.push(ObservedPhase { name: "deploy".into(), digest: "sha256:1".into() });
+        assert!(!differs_in_messages_only(&first, &observed));
     }
 
     // docs/design/apply.md#revision-conditions

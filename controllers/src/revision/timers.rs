@@ -13,18 +13,20 @@ use crate::ages::Ages;
 /// Maximum delay between two polls of an unchanged state.
 const LONGEST_POLL: Duration = Duration::from_secs(60);
 
-/// Minimum time between two passes over a superseded revision: every step of its successor changes one of its
-/// objects.
-const SUPERSEDED: Duration = Duration::from_secs(5);
-/// Age from which the passes over a rollout are spread: each of them reads, and may write a status that two
-/// controllers react to.
-const QUICK_ROLLOUT: Duration = Duration::from_secs(2);
-/// Maximum time between two passes over a changing rollout.
-const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
+/// Minimum time between two passes over a superseded or paused revision.
+const PASS_INTERVAL: Duration = Duration::from_secs(5);
+/// Minimum time between two status writes of a new and of a long rollout.
+const STATUS_WRITE_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
 
-/// Returns the minimum time between two passes over a rollout of this age.
-fn rollout_interval(age: Duration) -> Duration {
-    (age.saturating_sub(QUICK_ROLLOUT) / 8).min(LONGEST_INTERVAL)
+/// Returns the minimum time between two status writes of a rollout of this age.
+fn status_write_interval(age: Duration) -> Duration {
+    let [new, long] = STATUS_WRITE_INTERVALS;
+    (age / 8).clamp(new, long)
+}
+
+/// Returns the time until `due`, or `None` if it has passed.
+fn time_left(due: Instant, now: Instant) -> Option<Duration> {
+    Some(due.duration_since(now)).filter(|left| !left.is_zero())
 }
 
 /// Wait states by UID of the revision.
@@ -36,8 +38,10 @@ struct RevisionTimer {
     ages: Ages,
     /// Result of the last poll, and the time of its first occurrence.
     found: Option<(String, Instant)>,
-    /// Times of the first and the last pass that an interval applies to.
-    passes: Option<(Instant, Instant)>,
+    /// State of the revision at the last pass, and the time of that.
+    last_pass: Option<(Option<u64>, Instant)>,
+    /// Times of the first deferred and the last status write of a rollout that progresses.
+    status_writes: Option<(Instant, Instant)>,
     /// Time since which no operator is ready.
     unattended: Option<Instant>,
 }
@@ -63,23 +67,34 @@ impl RevisionTimers {
         (now.duration_since(since) / 4).clamp(first, LONGEST_POLL)
     }
 
-    /// Returns the delay of the next pass over a revision that is superseded or rolling out, or `None` if it is due.
-    pub(super) fn next_pass(&self, uid: &str, is_superseded: bool, now: Instant) -> Option<Duration> {
-        let mut timers = self.0.lock();
-        let passes = &mut timers.entry(uid.to_owned()).or_default().passes;
-        let (first, last) = passes.unwrap_or((now, now));
-        let interval = if is_superseded { SUPERSEDED } else { rollout_interval(last.duration_since(first)) };
-        let due = if passes.is_some() { last + interval } else { now };
-        if now >= due {
-            *passes = Some((first, now));
-        }
-        Some(due.duration_since(now)).filter(|left| !left.is_zero())
+    /// Returns the delay of the next pass over a superseded or paused revision, or `None` if it is due: also when the
+    /// hash `state` of the revision differs from that of the last pass.
+    pub(super) fn next_pass(&self, uid: &str, state: Option<u64>, now: Instant) -> Option<Duration> {
+        let (passed, at) = self.0.lock().get(uid)?.last_pass?;
+        time_left(at + PASS_INTERVAL, now).filter(|_| passed == state)
     }
 
-    /// Resets the intervals of [`Self::next_pass`].
-    pub(super) fn end_passes(&self, uid: &str) {
-        if let Some(wait) = self.0.lock().get_mut(uid) {
-            wait.passes = None;
+    /// Records a pass without failure.
+    pub(super) fn end_pass(&self, uid: &str, state: Option<u64>, now: Instant) {
+        self.0.lock().entry(uid.to_owned()).or_default().last_pass = Some((state, now));
+    }
+
+    /// Returns the delay of the next status write of a rollout, or `None` if it is due, and then records `now`.
+    pub(super) fn next_status_write(&self, uid: &str, now: Instant) -> Option<Duration> {
+        let mut timers = self.0.lock();
+        let writes = &mut timers.entry(uid.to_owned()).or_default().status_writes;
+        let (first, last) = *writes.get_or_insert((now, now));
+        let left = time_left(last + status_write_interval(last.duration_since(first)), now);
+        if left.is_none() {
+            *writes = Some((first, now));
+        }
+        left
+    }
+
+    /// Resets the interval of [`Self::next_status_write`].
+    pub(super) fn end_rollout(&self, uid: &str) {
+        if let Some(timer) = self.0.lock().get_mut(uid) {
+            timer.status_writes = None;
         }
     }
 
@@ -127,20 +142,32 @@ mod tests {
     }
 
     #[test]
-    fn passes_are_spread_by_interval() {
+    fn pass_over_unchanged_state_waits_for_interval() {
         let (timers, start) = (RevisionTimers::default(), Instant::now());
-        let at = |seconds| {
-            timers.next_pass("a", true, start + Duration::from_secs(seconds)).map(|left| left.as_secs())
+        let left = |state, seconds| {
+            let left = timers.next_pass("a", Some(state), start + Duration::from_secs(seconds));
+            left.map(|left| left.as_secs())
         };
-        assert_eq!([0, 1, 4, 5, 6].map(at), [None, Some(4), Some(1), None, Some(4)]);
-        let intervals = [0, 2, 10, 60].map(|age| rollout_interval(Duration::from_secs(age)).as_millis());
-        assert_eq!(intervals, [0, 0, 1000, 2000]);
-        let rollout = |milliseconds| {
-            let left = timers.next_pass("b", false, start + Duration::from_millis(milliseconds));
+        assert_eq!(left(1, 0), None);
+        timers.end_pass("a", Some(1), start);
+        assert_eq!([0, 4, 5].map(|seconds| left(1, seconds)), [Some(5), Some(1), None]);
+        assert_eq!(left(2, 1), None, "the revision has changed");
+    }
+
+    #[test]
+    fn status_write_of_rollout_waits_for_interval() {
+        let (timers, start) = (RevisionTimers::default(), Instant::now());
+        let intervals = [0, 2, 10, 60].map(|age| status_write_interval(Duration::from_secs(age)).as_millis());
+        assert_eq!(intervals, [1000, 1000, 1250, 2000]);
+        let write = |milliseconds| {
+            let left = timers.next_status_write("b", start + Duration::from_millis(milliseconds));
             left.map(|left| left.as_millis())
         };
-        assert_eq!([0, 10_000, 10_500, 11_000].map(rollout), [None, None, Some(500), None]);
-        timers.end_passes("b");
-        assert_eq!([90_000, 90_001].map(rollout), [None, None], "a new rollout starts without an interval");
+        assert_eq!(
+            [0, 400, 10_000, 10_500, 11_250].map(write),
+            [Some(1000), Some(600), None, Some(750), None]
+        );
+        timers.end_rollout("b");
+        assert_eq!([90_000, 91_000].map(write), [Some(1000), None], "a new rollout starts anew");
     }
 }
