@@ -31,6 +31,7 @@ async fn revisions_on_control_plane() {
     join!(
         rollout::progress_deadline_is_reported_in_time_despite_backoff(&fixture),
         rollout::success_after_deadline_clears_it(&fixture),
+        rollout::progress_of_rollout_is_written_at_intervals(&fixture),
         rollout::collision_is_retried_until_object_is_deleted(&fixture),
         rollout::collision_protection_of_object_overrides_revision(&fixture),
         rollout::failing_probe_delays_next_phase(&fixture),

@@ -1,9 +1,15 @@
 //! Rollouts of revisions: causes that delay them, and their end.
 
+use std::future::ready;
 use std::io::Write;
+use std::time::Instant;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use futures::StreamExt;
+use kube::ResourceExt;
+use kube::api::{WatchEvent, WatchParams};
+use olm_api::ClusterObjectSet;
 use olm_api::conditions::find;
 use serde_json::{Value, json};
 
@@ -81,6 +87,39 @@ pub(super) async fn success_after_deadline_clears_it(fixture: &Fixture) {
     fixture.until_condition(&name, "Available", "False/ProbeFailure ").await;
     assert_eq!(fixture.condition(&name, "Progressing").await.unwrap(), format!("True/RollingOut {rolling}"));
     assert!(fixture.condition(&name, "Succeeded").await.unwrap().starts_with("True/"));
+}
+
+/// Limits the writes that only change messages. Their last one is not lost.
+pub(super) async fn progress_of_rollout_is_written_at_intervals(fixture: &Fixture) {
+    let ns = "progress";
+    fixture.namespace(ns).await;
+    let map = config_map(ns, "a", json!({"k": "v"}));
+    let name = fixture
+        .revision(ns, 1, json!([phase("a", &[&map])]), |set| {
+            set["spec"]["progressionProbes"] = json!([field_value("", "ConfigMap", "data.ready", "yes")]);
+        })
+        .await;
+    let missing = "False/ProbeFailure Object ConfigMap.v1 progress/a: missing key: \"data.ready\"";
+    fixture.until_condition(&name, "Available", missing).await;
+    let set = fixture.sets().get(&name).await.unwrap();
+    let only = WatchParams::default().fields(&format!("metadata.name={name}"));
+    let writes = fixture.sets().watch(&only, &set.resource_version().unwrap()).await.unwrap();
+    let started = Instant::now();
+    for value in 1..=30 {
+        fixture.edit(&map, json!({"data": {"ready": value.to_string()}})).await;
+    }
+    let last = "False/ProbeFailure Object ConfigMap.v1 progress/a: value at key \"data.ready\" != \"yes\"; \
+                expected: \"yes\" got: \"30\"";
+    fixture.until_condition(&name, "Available", last).await;
+    fixture.edit(&map, json!({"data": {"ready": "yes"}})).await;
+    fixture.until_succeeded(&name).await;
+    let rolling = |event: &Result<WatchEvent<ClusterObjectSet>, kube::Error>| {
+        let Ok(WatchEvent::Modified(set)) = event else { panic!("{event:?}") };
+        ready(!set.is_true("Succeeded"))
+    };
+    let count = writes.take_while(rolling).count().await as u64;
+    let limit = started.elapsed().as_secs() + 1;
+    assert!(count <= limit, "{count} status writes, limit {limit}");
 }
 
 // Cases apply-26, api-47
