@@ -68,6 +68,10 @@ const CONCURRENCY: u16 = 32;
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
 /// Requeue interval of a revision with objects whose namespaces are gone.
 const SKIPPED_RETRY: Duration = Duration::from_secs(30);
+/// Minimum time between two status writes of a rollout that differ in messages only.
+const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
+/// Like [`MESSAGE_INTERVAL`], for a revision with a newer active one.
+const SUPERSEDED_MESSAGE_INTERVAL: Duration = Duration::from_secs(30);
 /// Requeue delay after a conflict (409).
 const CONFLICT_RETRY: Duration = Duration::from_millis(200);
 
@@ -267,10 +271,9 @@ impl Context {
         let age = deadline.map_or(SignedDuration::ZERO, |deadline| self.age(&set, deadline.since));
         let exceeded = deadline.and_then(|deadline| deadline.exceeded(age));
         let next = self.next_status(&set, &pass.outcome, pass.observed, exceeded);
-        if !is_limited && let Some(left) = self.deferred_write(&set, &pass.outcome, &next) {
-            return Err(ReconcileError::pending(left));
-        }
-        let set = self.write(&set, &next).await?;
+        let deferred = self.deferred_write(&set, state, &pass.outcome, &next);
+        let set = if deferred.is_some() { set } else { self.write(&set, &next).await? };
+        self.timers.end_pass(&uid, state, Instant::now());
         match pass.outcome {
             RevisionOutcome::Complete if !is_paused(&set) && !self.archive_previous(&set).await? => {
                 return Ok(Action::requeue(CONFLICT_RETRY));
@@ -281,11 +284,11 @@ impl Context {
         if let Some(failure) = pass.failure {
             return Err(ReconcileError::retry(failure));
         }
-        self.timers.end_pass(&uid, state, Instant::now());
         // Requeues at the latest when an open deadline passes.
         let is_open = !set.is_true(types::SUCCEEDED);
         let remaining = deadline.and_then(|deadline| deadline.remaining(age)).filter(|_| is_open);
-        Ok(pass.again.into_iter().chain(remaining).min().map_or_else(Action::await_change, Action::requeue))
+        let again = pass.again.into_iter().chain(remaining).chain(deferred).min();
+        Ok(again.map_or_else(Action::await_change, Action::requeue))
     }
 
     /// Returns `true` if events of objects start a pass only after an interval: each step of a successor triggers a pass
@@ -294,10 +297,12 @@ impl Context {
         !set.is_archived() && (is_paused(set) || !self.is_newest(set))
     }
 
-    /// Returns the delay of a status write that changes only messages of a rollout. Two controllers react to it.
+    /// Returns the delay of a status write that changes only messages of a rollout, if the revision is in the `state` of
+    /// the last pass. Each status write triggers two controllers.
     fn deferred_write(
         &self,
         set: &ClusterObjectSet,
+        state: Option<u64>,
         outcome: &RevisionOutcome,
         next: &ClusterObjectSetStatus,
     ) -> Option<Duration> {
@@ -306,9 +311,10 @@ impl Context {
             self.timers.end_rollout(&uid);
             return None;
         }
-        let is_deferrable =
-            set.status.as_ref().is_some_and(|old| status::differs_in_messages_only(old, next));
-        is_deferrable.then(|| self.timers.next_status_write(&uid, Instant::now())).flatten()
+        let is_deferrable = self.timers.is_state_of_last_pass(&uid, state)
+            && set.status.as_ref().is_some_and(|old| status::differs_in_messages_only(old, next));
+        let interval = if self.is_newest(set) { MESSAGE_INTERVAL } else { SUPERSEDED_MESSAGE_INTERVAL };
+        is_deferrable.then(|| self.timers.next_status_write(&uid, interval, Instant::now())).flatten()
     }
 
     /// Returns the status that follows from the outcome.

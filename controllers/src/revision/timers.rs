@@ -15,14 +15,6 @@ const LONGEST_POLL: Duration = Duration::from_secs(60);
 
 /// Minimum time between two passes over a superseded or paused revision.
 const PASS_INTERVAL: Duration = Duration::from_secs(5);
-/// Minimum time between two status writes of a new and of a long rollout.
-const STATUS_WRITE_INTERVALS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(2)];
-
-/// Returns the minimum time between two status writes of a rollout of this age.
-fn status_write_interval(age: Duration) -> Duration {
-    let [new, long] = STATUS_WRITE_INTERVALS;
-    (age / 8).clamp(new, long)
-}
 
 /// Returns the time until `due`, or `None` if it has passed.
 fn time_left(due: Instant, now: Instant) -> Option<Duration> {
@@ -40,8 +32,8 @@ struct RevisionTimer {
     found: Option<(String, Instant)>,
     /// State of the revision at the last pass, and the time of that.
     last_pass: Option<(Option<u64>, Instant)>,
-    /// Times of the first deferred and the last status write of a rollout that progresses.
-    status_writes: Option<(Instant, Instant)>,
+    /// Time of the last status write of a rollout that progresses, or of the first deferred one.
+    status_write: Option<Instant>,
     /// Time since which no operator is ready.
     unattended: Option<Instant>,
 }
@@ -74,19 +66,24 @@ impl RevisionTimers {
         time_left(at + PASS_INTERVAL, now).filter(|_| passed == state)
     }
 
-    /// Records a pass without failure.
+    /// Returns `true` if the last pass found the revision in this state.
+    pub(super) fn is_state_of_last_pass(&self, uid: &str, state: Option<u64>) -> bool {
+        let last = self.0.lock().get(uid).and_then(|timer| timer.last_pass);
+        last.is_some_and(|(passed, _)| passed == state)
+    }
+
+    /// Records a pass.
     pub(super) fn end_pass(&self, uid: &str, state: Option<u64>, now: Instant) {
         self.0.lock().entry(uid.to_owned()).or_default().last_pass = Some((state, now));
     }
 
     /// Returns the delay of the next status write of a rollout, or `None` if it is due, and then records `now`.
-    pub(super) fn next_status_write(&self, uid: &str, now: Instant) -> Option<Duration> {
+    pub(super) fn next_status_write(&self, uid: &str, interval: Duration, now: Instant) -> Option<Duration> {
         let mut timers = self.0.lock();
-        let writes = &mut timers.entry(uid.to_owned()).or_default().status_writes;
-        let (first, last) = *writes.get_or_insert((now, now));
-        let left = time_left(last + status_write_interval(last.duration_since(first)), now);
+        let last = timers.entry(uid.to_owned()).or_default().status_write.get_or_insert(now);
+        let left = time_left(*last + interval, now);
         if left.is_none() {
-            *writes = Some((first, now));
+            *last = now;
         }
         left
     }
@@ -94,7 +91,7 @@ impl RevisionTimers {
     /// Resets the interval of [`Self::next_status_write`].
     pub(super) fn end_rollout(&self, uid: &str) {
         if let Some(timer) = self.0.lock().get_mut(uid) {
-            timer.status_writes = None;
+            timer.status_write = None;
         }
     }
 
@@ -157,17 +154,12 @@ mod tests {
     #[test]
     fn status_write_of_rollout_waits_for_interval() {
         let (timers, start) = (RevisionTimers::default(), Instant::now());
-        let intervals = [0, 2, 10, 60].map(|age| status_write_interval(Duration::from_secs(age)).as_millis());
-        assert_eq!(intervals, [1000, 1000, 1250, 2000]);
-        let write = |milliseconds| {
-            let left = timers.next_status_write("b", start + Duration::from_millis(milliseconds));
-            left.map(|left| left.as_millis())
+        let write = |seconds| {
+            let now = start + Duration::from_secs(seconds);
+            timers.next_status_write("b", Duration::from_secs(5), now).map(|left| left.as_secs())
         };
-        assert_eq!(
-            [0, 400, 10_000, 10_500, 11_250].map(write),
-            [Some(1000), Some(600), None, Some(750), None]
-        );
+        assert_eq!([0, 2, 10, 11, 15].map(write), [Some(5), Some(3), None, Some(4), None]);
         timers.end_rollout("b");
-        assert_eq!([90_000, 91_000].map(write), [Some(1000), None], "a new rollout starts anew");
+        assert_eq!([90, 95].map(write), [Some(5), None], "a new rollout starts anew");
     }
 }

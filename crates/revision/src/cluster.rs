@@ -13,7 +13,8 @@ use crate::object::ObjectKey;
 /// Answer to a call.
 pub type Answer<T> = Result<T, ClusterError>;
 
-/// Access to objects of any kind. Reads are always live: an answer from a cache would cause write conflicts.
+/// Access to objects of any kind. Reads are always live: writes that follow an answer from a cache would
+/// conflict.
 pub trait Cluster: Send + Sync {
     /// Reads the object. `None` if it does not exist.
     fn get(&self, key: &ObjectKey) -> impl Future<Output = Answer<Option<Value>>> + Send;

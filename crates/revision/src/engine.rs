@@ -25,6 +25,7 @@ use crate::object::{ObjectKey, served_kind};
 use crate::observed_versions::ObservedVersions;
 use crate::plan::Owner;
 use crate::probes::Probes;
+use crate::recent_objects::RecentObjects;
 use crate::result::{PhaseResult, RevisionResult};
 use crate::validation::{phase_error, validate};
 use check::{Adoption, CheckedPhase, ObjectCheck};
@@ -53,6 +54,7 @@ pub struct Revision {
 pub struct Engine<C> {
     cluster: C,
     observed_versions: Arc<ObservedVersions>,
+    recent_objects: Arc<RecentObjects>,
     /// Memories by UID of the owner.
     pub(crate) memories: Arc<Mutex<HashMap<String, Memory>>>,
     /// UID of the keeper, which becomes a second owner of CustomResourceDefinitions.
@@ -69,7 +71,13 @@ enum Mode {
 impl<C: Cluster> Engine<C> {
     /// Creates an engine on `cluster`.
     pub fn new(cluster: C) -> Self {
-        Self { cluster, observed_versions: Arc::default(), memories: Arc::default(), keeper: None }
+        Self {
+            cluster,
+            observed_versions: Arc::default(),
+            recent_objects: Arc::default(),
+            memories: Arc::default(),
+            keeper: None,
+        }
     }
 
     /// Engine with another client of the same cluster, which shares the memories of revisions.
@@ -77,6 +85,7 @@ impl<C: Cluster> Engine<C> {
         Self {
             cluster,
             observed_versions: self.observed_versions(),
+            recent_objects: Arc::clone(&self.recent_objects),
             memories: Arc::clone(&self.memories),
             keeper: None,
         }
@@ -213,6 +222,11 @@ impl<C: Cluster> Engine<C> {
             }
         }
         if failures.is_empty() { Ok(result) } else { Err(EngineError::Objects(failures)) }
+    }
+
+    /// Keeps a live object for the rechecks of other revisions.
+    pub(crate) fn share(&self, key: &ObjectKey, live: &Value) {
+        self.recent_objects.add(&self.observed_versions, key, live);
     }
 
     /// Custom resources of a CustomResourceDefinition.

@@ -2,6 +2,7 @@
 //! and dry runs while paused.
 
 use super::*;
+use crate::teardown::TeardownOptions;
 use kube::core::ObjectMeta;
 
 fn deployment(name: &str) -> Value {
@@ -159,6 +160,31 @@ async fn changed_siblings_leave_the_fast_path() {
     assert_eq!(fast_path(&engine, &older).await, None);
     let result = engine.reconcile(&older).await;
     assert_eq!(result.phases[0].objects[0].action, Action::Collision);
+}
+
+#[tokio::test]
+async fn object_that_a_sibling_changed_or_read_is_not_read_again() {
+    let phases: &[(&str, &[&str])] = &[("a", &["x"])];
+    let (engine, mut older) = applied(phases).await;
+    let newer = successor(phases);
+    older.siblings = vec![newer.owner.uid.clone()];
+    assert!(engine.reconcile(&newer).await.is_complete());
+    list(&engine);
+    calls(&engine);
+    let result = fast_path(&engine, &older).await.unwrap();
+    assert_eq!(result.phases[0].objects[0].action, Action::Progressed);
+    assert_eq!(calls(&engine), [""; 0], "adopted by the sibling");
+
+    change(&engine, &config_map("x"), "/status", json!({"k": "v"}));
+    assert!(fast_path(&engine, &older).await.is_some());
+    assert!(fast_path(&engine, &newer).await.is_some());
+    assert_eq!(calls(&engine), ["get x"], "changed by another client");
+
+    engine.teardown(&older, &TeardownOptions::default()).await.unwrap();
+    list(&engine);
+    assert_eq!(calls(&engine), ["get x", "merge x"]);
+    assert!(fast_path(&engine, &newer).await.is_some());
+    assert_eq!(calls(&engine), [""; 0], "released by the sibling");
 }
 
 fn successor(phases: &[(&str, &[&str])]) -> Revision {

@@ -72,7 +72,8 @@ impl Cluster for Fake {
 
     async fn merge(&self, key: &ObjectKey, _: &Value) -> Result<Value, ClusterError> {
         self.call("merge", &key.name)?;
-        Ok(self.0.lock().objects[key].clone())
+        let object = self.0.lock().objects[key].clone();
+        Ok(self.store(&object))
     }
 
     async fn delete(&self, key: &ObjectKey, _: &str, _: &str) -> Result<bool, ClusterError> {

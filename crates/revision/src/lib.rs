@@ -27,6 +27,7 @@ pub mod packing;
 pub mod phases;
 pub mod plan;
 pub mod probes;
+mod recent_objects;
 pub mod record;
 mod report;
 pub mod result;

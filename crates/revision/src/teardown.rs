@@ -382,7 +382,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         match self.engine.cluster().merge(key, patch).await {
             Err(error) if error.reason == Reason::Conflict => self.result.waiting.push(key.clone()),
             Err(error) if error.reason == Reason::NotFound => {}
-            other => return other.map(Some),
+            changed => return changed.inspect(|changed| self.engine.share(key, changed)).map(Some),
         }
         Ok(None)
     }

@@ -69,6 +69,9 @@ impl<C: Cluster> Engine<C> {
             }
             _ => (Action::Created, self.create(revision, desired).await?),
         };
+        if !revision.siblings.is_empty() {
+            self.share(&key, &live);
+        }
         let result = probed(key, action, &live, &revision.probes);
         let verified = VerifiedObject::of(&self.observed_versions, &result, *desired_hash, &live);
         Ok((result, verified))

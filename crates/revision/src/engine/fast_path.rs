@@ -1,12 +1,13 @@
 //! Fast path: a pass without the content, valid while there is nothing to do.
 
 use olm_api::cluster_object_set::CollisionProtection;
+use serde_json::Value;
 
 use super::Engine;
 use super::execute::probed;
 use crate::cluster::Cluster;
 use crate::memory::{VerifiedObject, hash_of_ours};
-use crate::object::is_crd;
+use crate::object::{ObjectKey, is_crd};
 use crate::plan::{Owner, Plan, plan};
 use crate::probes::Probes;
 use crate::result::{Action, ObjectResult, PhaseResult, RevisionResult};
@@ -44,7 +45,7 @@ impl<C: Cluster> Engine<C> {
         result
     }
 
-    /// Reads the object again. Returns `None` unless it is still as verified.
+    /// Reads the object if it has changed. Returns `None` unless it is still as verified.
     async fn recheck(
         &self,
         verified: &mut VerifiedObject,
@@ -55,7 +56,7 @@ impl<C: Cluster> Engine<C> {
         if let Some(result) = verified.unchanged(&self.observed_versions) {
             return Some(result);
         }
-        let actual = self.cluster.get(&verified.result.key).await.ok()??;
+        let actual = self.recent(&verified.result.key, siblings).await?;
         // Collision protection does not matter for objects of this revision or a sibling.
         let protection = CollisionProtection::Prevent;
         let action = match plan(Some(&actual), owner, siblings, &protection) {
@@ -67,5 +68,17 @@ impl<C: Cluster> Engine<C> {
         let result = probed(verified.result.key.clone(), action, &actual, probes);
         *verified = VerifiedObject::of(&self.observed_versions, &result, verified.desired_hash, &actual)?;
         Some(result)
+    }
+
+    /// Returns the object in its last observed version. Reads it, unless a sibling has just done so.
+    async fn recent(&self, key: &ObjectKey, siblings: &[String]) -> Option<Value> {
+        if let Some(object) = self.recent_objects.current(&self.observed_versions, key) {
+            return Some(object);
+        }
+        let actual = self.cluster.get(key).await.ok()??;
+        if !siblings.is_empty() {
+            self.share(key, &actual);
+        }
+        Some(actual)
     }
 }
