@@ -58,7 +58,7 @@ fn answers() -> Vec<Row> {
             Calls(|name| {
                 vec![Rule::new(
                     Fault::Answer(Answer::too_many_requests(1)),
-                    objects(name, "POST", "/configmaps"),
+                    objects(name, "PATCH", "/configmaps"),
                 )]
             }),
         ),
@@ -68,7 +68,7 @@ fn answers() -> Vec<Row> {
             "etcdserver: leader changed",
             Calls(|name| {
                 let answer = Answer::internal_error("etcdserver: leader changed");
-                vec![Rule::new(Fault::Answer(answer), objects(name, "POST", "/services"))]
+                vec![Rule::new(Fault::Answer(answer), objects(name, "PATCH", "/services"))]
             }),
         ),
         row(
@@ -76,7 +76,7 @@ fn answers() -> Vec<Row> {
             Install,
             "currently unable to handle the request",
             Calls(|name| {
-                vec![Rule::new(Fault::Answer(Answer::unavailable()), objects(name, "POST", "/deployments"))]
+                vec![Rule::new(Fault::Answer(Answer::unavailable()), objects(name, "PATCH", "/deployments"))]
             }),
         ),
         row(
@@ -93,7 +93,7 @@ fn answers() -> Vec<Row> {
             "deployments.apps is forbidden: nobody may",
             Calls(|name| {
                 let answer = Answer::forbidden("deployments.apps is forbidden: nobody may");
-                vec![Rule::new(Fault::Answer(answer), objects(name, "POST", "/deployments"))]
+                vec![Rule::new(Fault::Answer(answer), objects(name, "PATCH", "/deployments"))]
             }),
         ),
     ]
@@ -106,13 +106,13 @@ fn lost_answers() -> Vec<Row> {
             "no answer for a new object",
             Install,
             "did not answer within 30 s",
-            Calls(|name| vec![Rule::new(Fault::Hang, objects(name, "POST", "/serviceaccounts"))]),
+            Calls(|name| vec![Rule::new(Fault::Hang, objects(name, "PATCH", "/serviceaccounts"))]),
         ),
         row(
             "broken connections",
             Install,
             "connection",
-            Calls(|name| vec![Rule::new(Fault::Cut, objects(name, "POST", "/clusterroles"))]),
+            Calls(|name| vec![Rule::new(Fault::Cut, objects(name, "PATCH", "/clusterroles"))]),
         ),
         row(
             "answers of writes are lost",

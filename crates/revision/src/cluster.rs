@@ -19,7 +19,7 @@ pub trait Cluster: Send + Sync {
     /// Reads the object. `None` if it does not exist.
     fn get(&self, key: &ObjectKey) -> impl Future<Output = Answer<Option<Value>>> + Send;
 
-    /// Creates the object with a plain POST and never changes an existing one. Returns the stored object.
+    /// Creates the object and never changes an existing one. Returns the stored object.
     fn create(&self, object: &Value) -> impl Future<Output = Answer<Value>> + Send;
 
     /// Server-side applies the object with our field manager and force. Returns the stored object, or with `dry_run`

@@ -28,7 +28,7 @@ use crate::probes::Probes;
 use crate::recent_objects::RecentObjects;
 use crate::result::{PhaseResult, RevisionResult};
 use crate::validation::{phase_error, validate};
-use check::{Adoption, CheckedPhase, ObjectCheck};
+use check::{CheckedPhase, DryRuns, ObjectCheck};
 use execute::collided;
 
 /// Revision to apply.
@@ -160,21 +160,19 @@ impl<C: Cluster> Engine<C> {
         verified: &mut VerifiedPhase,
         mode: Mode,
     ) -> Result<PhaseResult, EngineError> {
-        // A single object cannot follow another write of its phase. Objects of a migrated extension need the dry run: it
-        // determines the superseded managers of classic OLM.
-        let is_single = mode == Mode::Apply && phase.objects.len() == 1;
-        let may_skip = is_single && !revision.is_migrated && !verified.is_rejected;
-        let adoption = if may_skip { Adoption::Unchecked } else { Adoption::Checked };
+        // The write of a single object cannot follow another one of its phase.
+        let may_omit = mode == Mode::Apply && phase.objects.len() == 1 && !verified.has_failed;
+        let dry_runs = if may_omit { DryRuns::Omitted } else { DryRuns::Made };
         let objects = &mut verified.objects;
-        let checked = self.check_phase(revision, phase, objects, adoption).await?;
-        let is_unchecked = may_skip && checked.has_adoption();
+        let checked = self.check_phase(revision, phase, objects, dry_runs).await?;
+        let is_unchecked = may_omit && checked.creates_or_adopts();
         let mut result = self.execute_phase(revision, phase, objects, mode, checked).await;
-        if is_unchecked && result.as_ref().is_err_and(EngineError::is_verdict) {
-            // Repeats the check, to report the verdict of the dry run.
-            let checked = self.check_phase(revision, phase, objects, Adoption::Checked).await?;
+        if is_unchecked && result.as_ref().is_err_and(|error| !error.ends_phase()) {
+            // Repeats the check, to report the error of the dry run.
+            let checked = self.check_phase(revision, phase, objects, DryRuns::Made).await?;
             result = self.execute_phase(revision, phase, objects, mode, checked).await;
         }
-        verified.is_rejected = result.as_ref().is_ok_and(|phase| phase.validation_error.is_some());
+        verified.has_failed = result.as_ref().map_or(true, |phase| phase.validation_error.is_some());
         result
     }
 

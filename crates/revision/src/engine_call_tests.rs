@@ -202,6 +202,17 @@ async fn object_alone_in_its_phase_is_adopted_without_dry_run() {
     assert_eq!(calls(&engine), checks);
 }
 
+// An apply can create a custom resource while its CRD is being deleted.
+#[tokio::test]
+async fn custom_resource_alone_in_its_phase_is_created_with_dry_run() {
+    let widget = json!({"apiVersion": "acme.example/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": "ns"}});
+    let phases =
+        vec![ContentPhase::inline("a", vec![config_map("x")]), ContentPhase::inline("b", vec![widget])];
+    let engine = Engine::new(Fake::default());
+    assert!(engine.reconcile(&Revision { phases, ..revision(&[]) }).await.is_complete());
+    assert_eq!(calls(&engine), ["get x", "create x", "get w", "dry-run w", "create w"]);
+}
+
 #[tokio::test]
 async fn migrated_object_is_adopted_with_dry_run() {
     let phases: &[(&str, &[&str])] = &[("a", &["x"])];
@@ -229,14 +240,22 @@ async fn rejected_adoption_reports_the_verdict_of_the_dry_run() {
 }
 
 #[tokio::test]
-async fn failed_adoption_reports_the_write() {
+async fn failed_adoption_is_repeated_with_a_dry_run() {
     let phases: &[(&str, &[&str])] = &[("a", &["x"])];
     let (engine, _) = applied(phases).await;
-    engine.cluster.0.lock().failures = vec![("apply x", Reason::Unavailable)];
+    let fail = |failures: &[(&'static str, Reason)]| engine.cluster.0.lock().failures = failures.to_vec();
+    fail(&[("apply x", Reason::Unavailable), ("dry-run x", Reason::Unavailable)]);
+    let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
+    assert_eq!(failure.to_string(), "reconciling object: validating: no dry-run x");
+    calls(&engine);
+    fail(&[("apply x", Reason::Unanswered)]);
     let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
     let step =
         "reconciling object: reconciling /v1, Kind=ConfigMap ns/x: patching (owner change): no apply x";
     assert_eq!(failure.to_string(), step);
+    assert_eq!(calls(&engine), ["get x", "apply x"], "the server does not answer");
+    assert!(engine.reconcile(&successor(phases)).await.is_complete());
+    assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
 }
 
 // docs/design/apply.md#pause

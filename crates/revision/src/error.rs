@@ -20,9 +20,9 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// `true` if an answer of the API server is a verdict on an object.
-    pub(crate) fn is_verdict(&self) -> bool {
-        matches!(self, Self::Objects(errors) if errors.iter().any(|error| error.cause.reason.is_verdict()))
+    /// `true` if an object has [`ObjectError::ends_phase`].
+    pub(crate) fn ends_phase(&self) -> bool {
+        matches!(self, Self::Objects(errors) if errors.iter().any(ObjectError::ends_phase))
     }
 
     /// Messages of the API server about missing permissions.

@@ -19,13 +19,15 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, ClusterError, Instances, Reason};
-use crate::object::ObjectKey;
+use crate::object::{ObjectKey, is_built_in};
 
 /// Request header with the impersonated user.
 const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
 /// Deadline of one call.
 const DEADLINE: Duration = Duration::from_secs(30);
 
+/// Resource version that no object has. An apply with it creates an object, and conflicts with an existing one.
+const NO_RESOURCE_VERSION: &str = "9223372036854775807";
 /// Page size of [`Cluster::instances`].
 const PAGE: u32 = 100;
 
@@ -121,6 +123,11 @@ impl Cluster for KubeCluster {
 
     async fn create(&self, object: &Value) -> Result<Value, ClusterError> {
         let key = ObjectKey::of(object);
+        if is_built_in(&key.gvk) {
+            let mut object = object.clone();
+            object["metadata"]["resourceVersion"] = NO_RESOURCE_VERSION.into();
+            return self.apply(&object, false).await;
+        }
         let params =
             PostParams { field_manager: Some(REVISION_ENGINE_MANAGER.to_owned()), ..PostParams::default() };
         let request = self.request(&key).await?.create(&params, object.to_string().into_bytes());

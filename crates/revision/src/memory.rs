@@ -31,8 +31,8 @@ pub(crate) struct VerifiedPhase {
     pub name: String,
     /// Objects in order. `None` where an object was not verified.
     pub objects: Vec<Option<VerifiedObject>>,
-    /// `true` if the API server rejected an object in the last pass.
-    pub is_rejected: bool,
+    /// `true` if the last pass over the phase failed, or the API server rejected an object.
+    pub has_failed: bool,
 }
 
 /// Object that was verified.

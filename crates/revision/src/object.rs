@@ -71,6 +71,26 @@ pub(crate) fn is_crd(gvk: &GroupVersionKind) -> bool {
     gvk.group == "apiextensions.k8s.io" && gvk.kind == "CustomResourceDefinition"
 }
 
+/// Groups of the API server itself that bundles can contain.
+const BUILT_IN_GROUPS: [&str; 11] = [
+    "",
+    "admissionregistration.k8s.io",
+    "apiextensions.k8s.io",
+    "apps",
+    "autoscaling",
+    "batch",
+    "networking.k8s.io",
+    "policy",
+    "rbac.authorization.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
+
+/// `true` if neither a CustomResourceDefinition nor an aggregated API server serves the kind.
+pub(crate) fn is_built_in(gvk: &GroupVersionKind) -> bool {
+    BUILT_IN_GROUPS.contains(&gvk.group.as_str())
+}
+
 /// String at a JSON pointer, or `""`.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()

@@ -9,7 +9,7 @@ use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
 use crate::managed_fields::{agrees, conflicts, taken_over, unconverted};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
-use crate::object::ObjectKey;
+use crate::object::{ObjectKey, is_built_in};
 use crate::plan::{
     Owner, Plan, add_keeper, check_body, classic_managers, desired, plan, superseded_managers,
 };
@@ -41,13 +41,12 @@ pub(super) enum ObjectCheck {
     Read(Observed),
 }
 
-/// Check mode of an adoption.
+/// Use of dry runs for new and adopted objects. Repairs always need one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Adoption {
-    /// With a dry run.
-    Checked,
-    /// Without a dry run, unless another write precedes the apply.
-    Unchecked,
+pub(super) enum DryRuns {
+    Made,
+    /// Made only where the write is not one apply, or needs the outcome.
+    Omitted,
 }
 
 /// Error of the check of an object.
@@ -73,10 +72,12 @@ pub(super) struct CheckedPhase {
 }
 
 impl CheckedPhase {
-    /// `true` if an object is to be adopted.
-    pub(super) fn has_adoption(&self) -> bool {
-        let is_adoption = |check: &ObjectCheck| matches!(check, ObjectCheck::Read(observed) if observed.plan == Plan::Adopt);
-        self.checks.iter().flatten().any(is_adoption)
+    /// `true` if an object is to be created or adopted.
+    pub(super) fn creates_or_adopts(&self) -> bool {
+        self.checks.iter().flatten().any(|check| match check {
+            ObjectCheck::Read(observed) => matches!(observed.plan, Plan::Create | Plan::Adopt),
+            ObjectCheck::Unchanged(_) | ObjectCheck::Skipped(_) => false,
+        })
     }
 }
 
@@ -90,7 +91,7 @@ impl<C: Cluster> Engine<C> {
         revision: &Revision,
         phase: &ContentPhase,
         verified: &[Option<VerifiedObject>],
-        adoption: Adoption,
+        dry_runs: DryRuns,
     ) -> Result<CheckedPhase, EngineError> {
         // Create the futures before the stream: a closure inside of it would tie the future to one lifetime, and the
         // future would not be `Send`.
@@ -98,7 +99,7 @@ impl<C: Cluster> Engine<C> {
             .objects
             .iter()
             .zip(verified)
-            .map(|(content, verified)| self.check_object(revision, content, verified.as_ref(), adoption))
+            .map(|(content, verified)| self.check_object(revision, content, verified.as_ref(), dry_runs))
             .collect();
         let mut checks = stream::iter(checks).buffered(CONCURRENT_CALLS);
         let mut checked = CheckedPhase::default();
@@ -133,7 +134,7 @@ impl<C: Cluster> Engine<C> {
         revision: &Revision,
         content: &ContentObject,
         verified: Option<&VerifiedObject>,
-        adoption: Adoption,
+        dry_runs: DryRuns,
     ) -> Result<ObjectCheck, CheckError> {
         let mut desired = desired(content, &revision.owner);
         if let Some(keeper) = &self.keeper {
@@ -152,9 +153,17 @@ impl<C: Cluster> Engine<C> {
             .await
             .map_err(CheckError::Read)?;
         let body = match (&observed.plan, &observed.actual) {
+            (Plan::Create, _)
+                if dry_runs == DryRuns::Omitted && is_built_in(&ObjectKey::of(&observed.desired).gvk) =>
+            {
+                return Ok(ObjectCheck::Read(observed));
+            }
             (Plan::Create, _) => observed.desired.clone(),
             (Plan::Adopt, Some(actual))
-                if adoption == Adoption::Unchecked && taken_over(actual, &observed.superseded).is_none() =>
+                if dry_runs == DryRuns::Omitted
+                    // Those of classic OLM follow from the dry run.
+                    && !revision.is_migrated
+                    && taken_over(actual, &observed.superseded).is_none() =>
             {
                 return Ok(ObjectCheck::Read(observed));
             }

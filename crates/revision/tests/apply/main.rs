@@ -23,6 +23,7 @@ async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     ownership::orphaned_objects_are_adopted(&fixture).await;
     rollout::rejected_object_blocks_its_phase(&fixture).await;
     rollout::custom_resource_follows_its_crd(&fixture).await;
+    rollout::creation_never_changes_an_existing_object(&fixture).await;
     rollout::failing_probes_hold_the_next_phase(&fixture).await;
     removal::teardown_waits_for_each_phase(&fixture).await;
     removal::final_teardown_keeps_the_last_owner_reference(&fixture).await;
