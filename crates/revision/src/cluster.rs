@@ -13,8 +13,7 @@ use crate::object::ObjectKey;
 /// Answer to a call.
 pub type Answer<T> = Result<T, ClusterError>;
 
-/// Access to objects of any kind. Reads are always live: writes that follow an answer from a cache would
-/// conflict.
+/// Access to objects of any kind. Reads are always live: an answer from a cache would cause write conflicts.
 pub trait Cluster: Send + Sync {
     /// Reads the object. `None` if it does not exist.
     fn get(&self, key: &ObjectKey) -> impl Future<Output = Answer<Option<Value>>> + Send;

@@ -163,11 +163,12 @@ impl<C: Cluster> Engine<C> {
         // The write of a single object cannot follow another one of its phase.
         let may_omit = mode == Mode::Apply && phase.objects.len() == 1 && !verified.has_failed;
         let dry_runs = if may_omit { DryRuns::Omitted } else { DryRuns::Made };
+        verified.has_failed = true;
         let objects = &mut verified.objects;
         let checked = self.check_phase(revision, phase, objects, dry_runs).await?;
         let is_unchecked = may_omit && checked.creates_or_adopts();
         let mut result = self.execute_phase(revision, phase, objects, mode, checked).await;
-        if is_unchecked && result.as_ref().is_err_and(|error| !error.ends_phase()) {
+        if is_unchecked && result.as_ref().is_err_and(EngineError::is_explained_by_dry_run) {
             // Repeats the check, to report the error of the dry run.
             let checked = self.check_phase(revision, phase, objects, DryRuns::Made).await?;
             result = self.execute_phase(revision, phase, objects, mode, checked).await;

@@ -243,12 +243,16 @@ async fn rejected_adoption_reports_the_verdict_of_the_dry_run() {
 async fn failed_adoption_is_repeated_with_a_dry_run() {
     let phases: &[(&str, &[&str])] = &[("a", &["x"])];
     let (engine, _) = applied(phases).await;
-    let fail = |failures: &[(&'static str, Reason)]| engine.cluster.0.lock().failures = failures.to_vec();
-    fail(&[("apply x", Reason::Unavailable), ("dry-run x", Reason::Unavailable)]);
+    engine.cluster.0.lock().failures =
+        vec![("apply x", Reason::Unavailable), ("dry-run x", Reason::Unavailable)];
     let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
     assert_eq!(failure.to_string(), "reconciling object: validating: no dry-run x");
     calls(&engine);
-    fail(&[("apply x", Reason::Unanswered)]);
+    assert!(engine.reconcile(&successor(phases)).await.is_complete());
+    assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
+
+    let (engine, _) = applied(phases).await;
+    engine.cluster.0.lock().failures.push(("apply x", Reason::Unanswered));
     let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
     let step =
         "reconciling object: reconciling /v1, Kind=ConfigMap ns/x: patching (owner change): no apply x";

@@ -20,9 +20,10 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// `true` if an object has [`ObjectError::ends_phase`].
-    pub(crate) fn ends_phase(&self) -> bool {
-        matches!(self, Self::Objects(errors) if errors.iter().any(ObjectError::ends_phase))
+    /// `true` if a dry run of the failed write can fail for the same reason. Conflicts end by themselves.
+    pub(crate) fn is_explained_by_dry_run(&self) -> bool {
+        let is_other = |error: &ObjectError| error.ends_phase() || error.is_conflict();
+        matches!(self, Self::Objects(errors) if !errors.iter().any(is_other))
     }
 
     /// Messages of the API server about missing permissions.
@@ -62,6 +63,11 @@ impl ObjectError {
     /// would delay every other object as long.
     pub(crate) fn ends_phase(&self) -> bool {
         self.is(Reason::TooManyRequests) || self.is(Reason::Unanswered)
+    }
+
+    /// `true` if the object was created or changed after it was read.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.is(Reason::Conflict) || self.is(Reason::AlreadyExists)
     }
 
     pub(crate) fn is(&self, reason: Reason) -> bool {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::check::{ObjectCheck, Observed};
 use super::{Engine, Mode, Revision};
-use crate::cluster::{Cluster, ClusterError, Reason};
+use crate::cluster::{Cluster, ClusterError};
 use crate::content::ContentObject;
 use crate::error::ObjectError;
 use crate::managed_fields::{conflicts, taken_over, unconverted};
@@ -30,10 +30,7 @@ impl<C: Cluster> Engine<C> {
         let mut attempt = 1;
         loop {
             match self.execute(revision, &observed, mode).await {
-                Err(error)
-                    if attempt < ATTEMPTS
-                        && (error.is(Reason::Conflict) || error.is(Reason::AlreadyExists)) =>
-                {
+                Err(error) if attempt < ATTEMPTS && error.is_conflict() => {
                     attempt += 1;
                     let Observed { desired, desired_hash, superseded, .. } = observed;
                     observed = self.observed(revision, content, desired, desired_hash, None).await?;
