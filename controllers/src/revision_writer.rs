@@ -199,7 +199,8 @@ impl RevisionWriter {
     /// Fails if the extension of this revision is gone or being deleted.
     async fn require_extension(&self, set: &ClusterObjectSet) -> Result<(), InstallError> {
         for owner in set.owner_references() {
-            if !extension_stays(&self.client, owner).await? {
+            let extension = live_extension(&self.client, owner).await?;
+            if extension.is_none_or(|extension| extension.metadata.deletion_timestamp.is_some()) {
                 return Err(InstallError::retry("its extension is about to go"));
             }
         }
@@ -361,17 +362,17 @@ impl RevisionWriter {
     }
 }
 
-/// Reports whether the extension of this owner reference exists and is not being deleted.
+/// The extension of an owner reference. `None` if it is gone.
 ///
 /// # Errors
 /// The API server did not answer.
-pub(crate) async fn extension_stays(client: &Client, owner: &OwnerReference) -> Result<bool, InstallError> {
+pub(crate) async fn live_extension(
+    client: &Client,
+    owner: &OwnerReference,
+) -> Result<Option<ClusterExtension>, InstallError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let live = within_deadline(api.get_opt(&owner.name)).await.map_err(|error| InstallError::api(&error))?;
-    let stays = |live: ClusterExtension| {
-        live.uid().as_ref() == Some(&owner.uid) && live.metadata.deletion_timestamp.is_none()
-    };
-    Ok(live.is_some_and(stays))
+    Ok(live.filter(|live| live.uid().as_ref() == Some(&owner.uid)))
 }
 
 /// Existing Secrets with the content of a revision. A failed read is an error: unreachable content must not be

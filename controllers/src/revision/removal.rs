@@ -20,7 +20,8 @@ use kube::runtime::controller::Action;
 use kube::{Api, Resource, ResourceExt};
 use olm_api::conditions::{reasons, types};
 use olm_api::names::KEEPER;
-use olm_api::{ClusterObjectSet, annotations, finalizers, labels};
+use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers, labels};
+use olm_request::{ExtensionRules, Settings, UninstallPolicy};
 use olm_revision::engine::Revision;
 use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
@@ -33,7 +34,7 @@ use super::content::{UnusableContent, has_same_extension, owner};
 use super::drift::extension_of;
 use super::status::RevisionOutcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
-use crate::revision_writer::extension_stays;
+use crate::revision_writer::live_extension;
 
 /// Requeue interval of an ordered removal. Deletions of objects trigger events too.
 const TEARDOWN_RETRY: Duration = Duration::from_secs(2);
@@ -63,16 +64,36 @@ pub(super) fn has_finalizer(set: &ClusterObjectSet, name: &str) -> bool {
 /// # Errors
 /// The annotation has an unknown value. Removing nothing is safer than removing CRDs that were to be retained.
 fn policy(set: &ClusterObjectSet, default: CrdPolicy) -> Result<CrdPolicy, String> {
-    match set.annotations().get(annotations::EXT_UNINSTALL_POLICY).map(String::as_str) {
-        None => Ok(default),
-        Some("Delete") => Ok(CrdPolicy::Delete),
-        Some("KeepCRDs") => Ok(CrdPolicy::Keep),
-        Some("BlockIfInUse") => Ok(CrdPolicy::BlockIfInUse),
-        Some(other) => Err(format!(
-            "annotation {}: Unsupported value: {other:?}: supported values: \"Delete\", \"KeepCRDs\", \
+    let Some(text) = set.annotations().get(annotations::EXT_UNINSTALL_POLICY) else { return Ok(default) };
+    text.parse().map(crd_policy).map_err(|_| {
+        format!(
+            "annotation {}: Unsupported value: {text:?}: supported values: \"Delete\", \"KeepCRDs\", \
              \"BlockIfInUse\"",
             annotations::EXT_UNINSTALL_POLICY
-        )),
+        )
+    })
+}
+
+/// Returns the policy for the CRDs of a deleted revision: that of its extension if it exists, because a new policy may
+/// not have reached the revision.
+///
+/// # Errors
+/// The annotation of the revision has an unknown value.
+fn policy_on_deletion(
+    set: &ClusterObjectSet,
+    extension: Option<&ClusterExtension>,
+    default: CrdPolicy,
+) -> Result<CrdPolicy, String> {
+    let Some(extension) = extension else { return policy(set, default) };
+    let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
+    Ok(rules.uninstall_policy.map_or(default, crd_policy))
+}
+
+fn crd_policy(policy: UninstallPolicy) -> CrdPolicy {
+    match policy {
+        UninstallPolicy::Delete => CrdPolicy::Delete,
+        UninstallPolicy::KeepCrds => CrdPolicy::Keep,
+        UninstallPolicy::BlockIfInUse => CrdPolicy::BlockIfInUse,
     }
 }
 
@@ -248,9 +269,11 @@ impl Context {
             return Ok(TeardownResult::default());
         }
         // While the extension exists, deleting one of its revisions must not delete custom resources.
-        let lives_on = !self.siblings(set).is_empty() || self.has_extension(set).await?;
+        let extension = self.extension(set).await?;
+        let stays = |extension: &ClusterExtension| extension.metadata.deletion_timestamp.is_none();
+        let lives_on = !self.siblings(set).is_empty() || extension.as_ref().is_some_and(stays);
         let default = if lives_on { CrdPolicy::SpareIfInUse } else { CrdPolicy::Delete };
-        let crds = match policy(set, default) {
+        let crds = match policy_on_deletion(set, extension.as_ref(), default) {
             Ok(crds) => crds,
             Err(message) => return Ok(TeardownResult::blocked(message)),
         };
@@ -297,15 +320,15 @@ impl Context {
         }
     }
 
-    /// Returns `true` if the extension of the revision exists and is not being deleted. It will make a successor.
-    async fn has_extension(&self, set: &ClusterObjectSet) -> Result<bool, String> {
+    /// Returns the extension of the revision, if it still exists.
+    async fn extension(&self, set: &ClusterObjectSet) -> Result<Option<ClusterExtension>, String> {
         let mut owners = set.owner_references().iter();
         let is_extension = |owner: &&OwnerReference| {
             owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION
         };
         match owners.find(is_extension) {
-            Some(owner) => extension_stays(&self.client, owner).await.map_err(|error| error.to_string()),
-            None => Ok(false),
+            Some(owner) => live_extension(&self.client, owner).await.map_err(|error| error.to_string()),
+            None => Ok(None),
         }
     }
 
@@ -387,6 +410,24 @@ mod tests {
             (Some("BlockIfInUse"), CrdPolicy::BlockIfInUse),
         ] {
             assert_eq!(policy(&set(value), CrdPolicy::SpareIfInUse), Ok(expected));
+        }
+        let extension = |annotations: serde_json::Value| -> ClusterExtension {
+            serde_json::from_value(
+                json!({"metadata": {"annotations": annotations}, "spec": {"namespace": "demo",
+                "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}}}),
+            )
+            .unwrap()
+        };
+        for (annotations, expected) in [
+            (json!({}), CrdPolicy::SpareIfInUse),
+            (json!({annotations::EXT_UNINSTALL_POLICY: "BlockIfInUse"}), CrdPolicy::BlockIfInUse),
+        ] {
+            let policy = policy_on_deletion(
+                &set(Some("KeepCRDs")),
+                Some(&extension(annotations)),
+                CrdPolicy::SpareIfInUse,
+            );
+            assert_eq!(policy, Ok(expected));
         }
         assert_eq!(
             policy(&set(Some("Keep")), CrdPolicy::Delete).unwrap_err(),

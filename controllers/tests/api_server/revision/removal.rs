@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use olm_api::ClusterExtension;
 use olm_servers::{Call, Fault, Proxy, Rule};
@@ -434,6 +434,16 @@ pub(super) async fn revision_of_living_extension_retains_crd_in_use(fixture: &Fi
     fixture.until_condition(&name, "Progressing", text).await;
     let second = fixture.revision(ns, 2, json!([phase("crds", &[&definition])]), owner).await;
     fixture.until_deleted(&name).await;
-    assert_eq!(fixture.owners(&definition).await, Some(vec![second]));
-    assert!(fixture.get(&custom_resource("Living", ns, "one")).await.is_some());
+    assert_eq!(fixture.owners(&definition).await, Some(vec![second.clone()]));
+    let resource = custom_resource("Living", ns, "one");
+    assert!(fixture.get(&resource).await.is_some());
+
+    // The policy of the extension counts before a revision has it.
+    let keep =
+        json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"}}});
+    extensions.patch(ns, &PatchParams::default(), &Patch::Merge(keep)).await.unwrap();
+    fixture.delete(&resource).await;
+    fixture.delete_revision(&second).await;
+    fixture.until_deleted(&second).await;
+    assert_eq!(fixture.get(&definition).await.unwrap()["metadata"]["ownerReferences"], json!(null));
 }
