@@ -415,19 +415,35 @@ impl History {
             return None;
         }
         let is_leaving = is_deleting(state) || life.before(version).is_none();
-        let extension = self.extension.range(..version).next_back().map(|(_, object)| object);
-        let policy = extension
-            .filter(|extension| is_deleting(extension))
-            .map_or_else(|| uninstall_policy(state), |extension| uninstall_policy(extension));
-        match policy {
+        let fault = |policy| match policy {
             // An archived revision deletes unused CRDs until the product sees the deletion of the revision.
             Some(UninstallPolicy::KeepCrds) if is_leaving && (is_in_use || !is_archived(state)) => {
-                Some("was to be kept and was deleted".to_owned())
+                Some("was to be kept and was deleted")
             }
-            Some(UninstallPolicy::BlockIfInUse) if is_in_use => Some("was deleted while in use".to_owned()),
+            Some(UninstallPolicy::BlockIfInUse) if is_in_use => Some("was deleted while in use"),
             Some(UninstallPolicy::Delete) => None,
-            _ => (is_in_use && !is_leaving).then(|| "was deleted by an upgrade while in use".to_owned()),
-        }
+            _ => (is_in_use && !is_leaving).then_some("was deleted by an upgrade while in use"),
+        };
+        let faults: Option<Vec<&str>> = self.policies(state, life, version).into_iter().map(fault).collect();
+        faults?.pop().map(str::to_owned)
+    }
+
+    /// Policies that may apply to the CRDs of a revision: from the time at which its deletion was requested, because
+    /// the product may not see later changes.
+    fn policies(&self, state: &Value, life: &Life, version: u64) -> Vec<Option<UninstallPolicy>> {
+        let mut states = life.states.range(..version);
+        let asked = states.find(|(_, state)| state.as_ref().is_none_or(|state| is_deleting(state)));
+        let asked = asked.map_or(version, |(asked, _)| *asked);
+        let before = self.extension.range(..asked).next_back();
+        let extension =
+            before.into_iter().chain(self.extension.range(asked..version)).map(|(_, state)| state);
+        let is_its = |extension: &&Arc<Value>| {
+            controller(state) == Some(text(extension, "/metadata/uid"))
+                && (asked < version || is_deleting(extension))
+        };
+        let policies: Vec<_> =
+            extension.filter(is_its).map(|extension| uninstall_policy(extension)).collect();
+        if policies.is_empty() { vec![uninstall_policy(state)] } else { policies }
     }
 }
 
