@@ -25,6 +25,8 @@ const JUST_MADE: SignedDuration = SignedDuration::from_secs(2);
 /// recreated at once adopts the newest revision of the previous one if possible
 /// (docs/design/apply.md#recreated-extensions).
 const GOING: SignedDuration = SignedDuration::from_secs(60);
+/// Number of revisions that are retained when a new one is created.
+const RETAINED: usize = 5;
 const REVISION: &str = "olm.operatorframework.io/revision";
 const PAUSED: &str = "ext.olm.operatorframework.io/paused";
 
@@ -74,6 +76,10 @@ struct Life {
 impl Life {
     fn born(&self) -> u64 {
         self.states.keys().next().copied().unwrap_or(u64::MAX)
+    }
+
+    fn exists(&self) -> bool {
+        self.states.values().last().is_some_and(Option::is_some)
     }
 
     /// State just before this resource version.
@@ -191,6 +197,18 @@ impl History {
         }
         (self.rested, self.rested_before) = (rested, self.rested);
         faults
+    }
+
+    /// Number of existing revisions that were to be deleted when the newest one was created
+    /// (docs/design/apply.md#numbering-and-history).
+    pub(crate) fn outdated(&self) -> usize {
+        let existing = self.lives.values().filter(|life| life.exists());
+        let born = existing.map(Life::born).max().unwrap_or_default();
+        let lives = self.lives.values().filter_map(|life| Some((life, life.before(born)?)));
+        let mut former: Vec<(&Life, &Arc<Value>)> = lives.collect();
+        former.sort_by_key(|(_, state)| number(state));
+        let older = former.iter().rev().skip(RETAINED);
+        older.filter(|(life, state)| is_archived(state) && life.exists()).count()
     }
 
     /// Checks that a new revision differs from the previous one and has a permitted version.

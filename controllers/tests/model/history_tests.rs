@@ -218,6 +218,27 @@ fn identical_or_unjustified_revision_is_a_fault() {
 }
 
 #[test]
+fn archived_revisions_beyond_the_newest_five_are_outdated() {
+    let outdated = |archived: i64| {
+        let mut history = History::default();
+        for number in 1..=7 {
+            let state = if number <= archived { "Archived" } else { "Active" };
+            let version = u64::try_from(number).unwrap();
+            history.record(event(version, revision(number, json!({"spec": {"lifecycleState": state}}))));
+        }
+        history.record(event(NEW, revision(8, json!({}))));
+        let archived = json!({"spec": {"lifecycleState": "Archived"}});
+        (1..=7).for_each(|number| history.record(event(NEW + 1, revision(number, archived.clone()))));
+        let before = history.outdated();
+        history.record(gone(NEW + 2, revision(1, archived)));
+        (before, history.outdated())
+    };
+    assert_eq!(outdated(0), (0, 0));
+    assert_eq!(outdated(1), (1, 0));
+    assert_eq!(outdated(7), (2, 1));
+}
+
+#[test]
 fn change_of_a_paused_object_is_a_fault() {
     let paused = || revision(1, json!({"metadata": {"annotations": {PAUSED: "true"}}}));
     let mut history = History::default();

@@ -105,8 +105,12 @@ impl Actor {
 
     fn judge(&self) -> Result<(), String> {
         let justified = |installed, version| self.window.justifies(&self.intent, installed, version);
-        let judge = |history: &mut History| history.judge(&self.deeds, justified);
-        let faults = self.fixture.recorder.history(&self.intent.name, judge);
+        let judge = |history: &mut History| (history.judge(&self.deeds, justified), history.outdated());
+        let (mut faults, outdated) = self.fixture.recorder.history(&self.intent.name, judge);
+        // A conflict can retain one.
+        if outdated > 1 {
+            faults.push(format!("there are {outdated} outdated revisions"));
+        }
         if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
     }
 

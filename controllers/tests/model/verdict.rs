@@ -10,9 +10,6 @@ use crate::settled::{Judge, Window};
 use crate::snapshot::{Condition, Revision, Snapshot, condition, difference};
 use crate::universe::{DEFINED, Key, VERSIONS, fields, group, objects};
 
-/// Number of retained revisions: archived ones, and the newest.
-const KEPT: usize = 6;
-
 /// Expected outcome of a reconcile.
 enum Verdict {
     InForce,
@@ -108,9 +105,6 @@ impl Judge<'_> {
         }
         if newest.content.is_none() {
             faults.push(format!("a Secret of {} is missing", newest.name()));
-        }
-        if snapshot.revisions.len() > KEPT + snapshot.active().count() {
-            faults.push(format!("there are {} revisions", snapshot.revisions.len()));
         }
         faults
     }
