@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    DeleteParams, ListParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
+};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, labels, names};
 use olm_revision::content::{ContentPhase, SecretKey, resolve, secrets};
@@ -362,16 +364,17 @@ impl RevisionWriter {
     }
 }
 
-/// The extension of an owner reference. `None` if it is gone.
+/// The extension of an owner reference. `None` if it does not exist, or has another UID.
 ///
 /// # Errors
 /// The API server did not answer.
 pub(crate) async fn live_extension(
     client: &Client,
     owner: &OwnerReference,
-) -> Result<Option<ClusterExtension>, InstallError> {
+) -> Result<Option<PartialObjectMeta<ClusterExtension>>, InstallError> {
     let api: Api<ClusterExtension> = Api::all(client.clone());
-    let live = within_deadline(api.get_opt(&owner.name)).await.map_err(|error| InstallError::api(&error))?;
+    let live = within_deadline(api.get_metadata_opt(&owner.name)).await;
+    let live = live.map_err(|error| InstallError::api(&error))?;
     Ok(live.filter(|live| live.uid().as_ref() == Some(&owner.uid)))
 }
 

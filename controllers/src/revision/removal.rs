@@ -21,7 +21,7 @@ use kube::{Api, Resource, ResourceExt};
 use olm_api::conditions::{reasons, types};
 use olm_api::names::KEEPER;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers, labels};
-use olm_request::{ExtensionRules, Settings, UninstallPolicy};
+use olm_request::UninstallPolicy;
 use olm_revision::engine::Revision;
 use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
@@ -74,19 +74,21 @@ fn policy(set: &ClusterObjectSet, default: CrdPolicy) -> Result<CrdPolicy, Strin
     })
 }
 
-/// Returns the policy for the CRDs of a deleted revision: that of its extension if it exists, because a new policy may
-/// not have reached the revision.
+/// Returns the policy for CRDs: from the annotation of the extension if it exists, because a new policy may not have
+/// reached the revision. A value that is unknown there has no effect.
 ///
 /// # Errors
-/// The annotation of the revision has an unknown value.
-fn policy_on_deletion(
+/// The annotation of the revision decides, and has an unknown value.
+fn current_policy(
     set: &ClusterObjectSet,
-    extension: Option<&ClusterExtension>,
+    extension: Option<&PartialObjectMeta<ClusterExtension>>,
     default: CrdPolicy,
 ) -> Result<CrdPolicy, String> {
     let Some(extension) = extension else { return policy(set, default) };
-    let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
-    Ok(rules.uninstall_policy.map_or(default, crd_policy))
+    let Some(text) = extension.annotations().get(annotations::EXT_UNINSTALL_POLICY) else {
+        return Ok(default);
+    };
+    text.parse().map_or_else(|_| policy(set, default), |policy| Ok(crd_policy(policy)))
 }
 
 fn crd_policy(policy: UninstallPolicy) -> CrdPolicy {
@@ -131,12 +133,10 @@ impl Context {
         })
     }
 
-    /// Runs one pass of archiving. Deleting a CRD that the extension no longer lists deletes its custom resources, so
-    /// it is retained while there are any, unless the user asked for deletion.
+    /// Runs one pass of archiving.
     pub(super) async fn archive(&self, set: &ClusterObjectSet) -> Pass {
         let removed = async {
-            let is_asked = policy(set, CrdPolicy::SpareIfInUse) == Ok(CrdPolicy::Delete);
-            let crds = if is_asked { CrdPolicy::Delete } else { CrdPolicy::SpareIfInUse };
+            let crds = self.policy_of_archived(set).await?;
             let new_owners = self.new_owners(set).await.map_err(UnusableContent::why)?;
             let keeper = self.keeper(set).await.map_err(|error| error.message)?;
             let engine = self.engine_of(set)?.with_keeper(keeper);
@@ -172,6 +172,17 @@ impl Context {
             }
             Err(error) => Pass::broke(format!("error archiving revision: {error}"), "revision teardown"),
         }
+    }
+
+    /// Returns the policy for the CRDs of an archived revision: they are retained while in use, unless the user asks for
+    /// deletion.
+    async fn policy_of_archived(&self, set: &ClusterObjectSet) -> Result<CrdPolicy, String> {
+        let spare = CrdPolicy::SpareIfInUse;
+        if policy(set, spare) != Ok(CrdPolicy::Delete) {
+            return Ok(spare);
+        }
+        let current = current_policy(set, self.extension(set).await?.as_ref(), spare);
+        Ok(current.ok().filter(|policy| *policy == CrdPolicy::Delete).unwrap_or(spare))
     }
 
     /// Returns the active siblings that adopt the objects they list, newest first. Siblings older than one that has
@@ -270,10 +281,11 @@ impl Context {
         }
         // While the extension exists, deleting one of its revisions must not delete custom resources.
         let extension = self.extension(set).await?;
-        let stays = |extension: &ClusterExtension| extension.metadata.deletion_timestamp.is_none();
-        let lives_on = !self.siblings(set).is_empty() || extension.as_ref().is_some_and(stays);
+        let stays =
+            extension.as_ref().is_some_and(|extension| extension.metadata.deletion_timestamp.is_none());
+        let lives_on = stays || !self.siblings(set).is_empty();
         let default = if lives_on { CrdPolicy::SpareIfInUse } else { CrdPolicy::Delete };
-        let crds = match policy_on_deletion(set, extension.as_ref(), default) {
+        let crds = match current_policy(set, extension.as_ref(), default) {
             Ok(crds) => crds,
             Err(message) => return Ok(TeardownResult::blocked(message)),
         };
@@ -321,15 +333,20 @@ impl Context {
     }
 
     /// Returns the extension of the revision, if it still exists.
-    async fn extension(&self, set: &ClusterObjectSet) -> Result<Option<ClusterExtension>, String> {
+    async fn extension(
+        &self,
+        set: &ClusterObjectSet,
+    ) -> Result<Option<PartialObjectMeta<ClusterExtension>>, String> {
         let mut owners = set.owner_references().iter();
         let is_extension = |owner: &&OwnerReference| {
             owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION
         };
-        match owners.find(is_extension) {
-            Some(owner) => live_extension(&self.client, owner).await.map_err(|error| error.to_string()),
-            None => Ok(None),
-        }
+        let Some(owner) = owners.find(is_extension) else { return Ok(None) };
+        live_extension(&self.client, owner).await.map_err(|error| {
+            let error = format!("getting ClusterExtension {:?}: {error}", owner.name);
+            tracing::warn!(revision = set.name_any(), error, "removal of objects failed");
+            error
+        })
     }
 
     /// Returns a newer revision of the same extension that is being removed.
@@ -395,14 +412,15 @@ mod tests {
 
     use super::*;
 
+    fn set(policy: Option<&str>) -> ClusterObjectSet {
+        let annotations = policy.map(|policy| json!({annotations::EXT_UNINSTALL_POLICY: policy}));
+        serde_json::from_value(json!({"apiVersion": "olm.operatorframework.io/v1",
+            "kind": "ClusterObjectSet", "metadata": {"name": "demo-1", "annotations": annotations}}))
+        .unwrap()
+    }
+
     #[test]
     fn uninstall_policy_annotation_overrides_default() {
-        let set = |policy: Option<&str>| -> ClusterObjectSet {
-            let annotations = policy.map(|policy| json!({annotations::EXT_UNINSTALL_POLICY: policy}));
-            serde_json::from_value(json!({"apiVersion": "olm.operatorframework.io/v1",
-                "kind": "ClusterObjectSet", "metadata": {"name": "demo-1", "annotations": annotations}}))
-            .unwrap()
-        };
         for (value, expected) in [
             (None, CrdPolicy::SpareIfInUse),
             (Some("Delete"), CrdPolicy::Delete),
@@ -411,28 +429,32 @@ mod tests {
         ] {
             assert_eq!(policy(&set(value), CrdPolicy::SpareIfInUse), Ok(expected));
         }
-        let extension = |annotations: serde_json::Value| -> ClusterExtension {
-            serde_json::from_value(
-                json!({"metadata": {"annotations": annotations}, "spec": {"namespace": "demo",
-                "source": {"sourceType": "Catalog", "catalog": {"packageName": "demo"}}}}),
-            )
-            .unwrap()
-        };
-        for (annotations, expected) in [
-            (json!({}), CrdPolicy::SpareIfInUse),
-            (json!({annotations::EXT_UNINSTALL_POLICY: "BlockIfInUse"}), CrdPolicy::BlockIfInUse),
-        ] {
-            let policy = policy_on_deletion(
-                &set(Some("KeepCRDs")),
-                Some(&extension(annotations)),
-                CrdPolicy::SpareIfInUse,
-            );
-            assert_eq!(policy, Ok(expected));
-        }
         assert_eq!(
             policy(&set(Some("Keep")), CrdPolicy::Delete).unwrap_err(),
             "annotation ext.olm.operatorframework.io/uninstall-policy: Unsupported value: \"Keep\": supported \
              values: \"Delete\", \"KeepCRDs\", \"BlockIfInUse\""
         );
+    }
+
+    #[test]
+    fn policy_of_existing_extension_overrides_that_of_the_revision() {
+        let spare = CrdPolicy::SpareIfInUse;
+        let extension = |policy: Option<&str>| -> PartialObjectMeta<ClusterExtension> {
+            let annotations = policy.map(|policy| json!({annotations::EXT_UNINSTALL_POLICY: policy}));
+            serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
+        };
+        for (of_revision, of_extension, expected) in [
+            (Some("KeepCRDs"), Some("Delete"), Ok(CrdPolicy::Delete)),
+            (None, Some("KeepCRDs"), Ok(CrdPolicy::Keep)),
+            (Some("Delete"), Some("BlockIfInUse"), Ok(CrdPolicy::BlockIfInUse)),
+            (Some("Delete"), None, Ok(spare)),
+            (Some("KeepCRDs"), Some("Keep"), Ok(CrdPolicy::Keep)),
+            (Some("Keep"), Some("Delete"), Ok(CrdPolicy::Delete)),
+        ] {
+            let policy = current_policy(&set(of_revision), Some(&extension(of_extension)), spare);
+            assert_eq!(policy, expected, "{of_revision:?}, {of_extension:?}");
+        }
+        assert_eq!(current_policy(&set(Some("KeepCRDs")), None, spare), Ok(CrdPolicy::Keep));
+        assert!(current_policy(&set(Some("Keep")), Some(&extension(Some("Keep"))), spare).is_err());
     }
 }

@@ -438,7 +438,7 @@ pub(super) async fn revision_of_living_extension_retains_crd_in_use(fixture: &Fi
     let resource = custom_resource("Living", ns, "one");
     assert!(fixture.get(&resource).await.is_some());
 
-    // The policy of the extension counts before a revision has it.
+    // The policy of the extension applies before it is copied to the revision.
     let keep =
         json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"}}});
     extensions.patch(ns, &PatchParams::default(), &Patch::Merge(keep)).await.unwrap();
