@@ -175,10 +175,10 @@ pub(crate) fn without_keeper(mut references: Vec<Value>) -> Vec<Value> {
     references
 }
 
-/// `true` if garbage collection removed the reference to the controlling revision, and only the keeper remains.
-pub(crate) fn is_left_to_keeper(actual: &Value, owner: &Owner) -> bool {
+/// `true` if garbage collection removed the reference to the controlling revision, and the keeper or `owner` remains.
+pub(crate) fn is_left_behind(actual: &Value, owner: &Owner) -> bool {
     controller(actual).is_none()
-        && owners(actual).iter().any(is_keeper)
+        && owners(actual).iter().any(|reference| is_keeper(reference) || owner.is(reference))
         && label(actual, labels::OWNER_NAME) == Some(&owner.extension)
         && revision_of(actual) >= owner.number
 }

@@ -189,17 +189,22 @@ fn keeper_owns_a_crd_only_if_desired() {
 }
 
 #[test]
-fn crd_left_to_the_keeper_is_recognized() {
+fn crd_that_lost_its_controller_is_recognized() {
     let left = |change: fn(&mut Value)| {
         let mut object = definition(&[keeper()]);
         object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("2");
         object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": "demo"});
         change(&mut object);
-        is_left_to_keeper(&object, &owner())
+        is_left_behind(&object, &owner())
     };
     assert!(left(|_| ()));
     assert!(left(|object| {
         object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("99");
+    }));
+    assert!(left(|object| {
+        let mut reference = owner().reference();
+        reference["controller"] = json!(false);
+        object["metadata"]["ownerReferences"] = json!([reference]);
     }));
     let others: [fn(&mut Value); 4] = [
         |object| object["metadata"]["ownerReferences"] = json!([]),

@@ -17,8 +17,8 @@ use crate::error::{EngineError, ObjectError};
 use crate::memory::Memory;
 use crate::object::{ObjectKey, is_crd, resource_version, text, uid};
 use crate::plan::{
-    Owner, controller, is_deleting, is_keeper, is_left_to_keeper, is_revision, keeper_reference,
-    metadata_patch, owners, superseded_managers, without, without_keeper,
+    Owner, controller, is_deleting, is_keeper, is_left_behind, is_revision, keeper_reference, metadata_patch,
+    owners, superseded_managers, without, without_keeper,
 };
 
 /// Active revision that lists objects of the removed one and takes them over.
@@ -270,7 +270,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     /// Handles a CustomResourceDefinition, and returns its live state if it is to be deleted.
     async fn decide(&mut self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
         let Some(actual) = self.engine.live(key).await? else { return Ok(None) };
-        if !is_controlled(&actual, self.owner) && !is_left_to_keeper(&actual, self.owner) {
+        if !is_controlled(&actual, self.owner) && !is_left_behind(&actual, self.owner) {
             self.remove_owner(key, &actual).await?;
         } else if let Some(new_owner) = new_owner(&self.options.new_owners, key) {
             self.change(key, &hand_over_patch(&actual, self.owner, new_owner)).await?;

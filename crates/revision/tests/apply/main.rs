@@ -27,6 +27,7 @@ async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     rollout::failing_probes_hold_the_next_phase(&fixture).await;
     removal::teardown_waits_for_each_phase(&fixture).await;
     removal::final_teardown_keeps_the_last_owner_reference(&fixture).await;
+    removal::crd_without_controller_is_deleted_with_its_last_revision(&fixture).await;
     ownership::teardown_hands_objects_over_to_the_older_revision(&fixture).await;
     removal::crd_in_use_blocks_or_is_kept_by_policy(&fixture).await;
     removal::crds_are_deleted_before_other_objects(&fixture).await;

@@ -47,6 +47,23 @@ pub(crate) async fn final_teardown_keeps_the_last_owner_reference(fixture: &Fixt
     }
 }
 
+// In a foreground deletion, garbage collection can remove the reference to the newest of several revisions.
+pub(crate) async fn crd_without_controller_is_deleted_with_its_last_revision(fixture: &Fixture) {
+    let definition = crd("leftovers", "Leftover");
+    let mut revision = fixture.revision("leftover", 1, vec![phase("crds", &[&definition])]).await;
+    revision.probes = Default::default();
+    fixture.complete(&revision).await;
+    let mut owners = fixture.get(&definition).await.unwrap()["metadata"]["ownerReferences"].clone();
+    owners[0]["controller"] = json!(false);
+    let annotations = json!({"olm.operatorframework.io/revision": "2"});
+    let metadata = json!({"ownerReferences": owners, "annotations": annotations});
+    fixture.edit(&definition, json!({"metadata": metadata})).await;
+    let options = TeardownOptions { is_final: true, ..TeardownOptions::default() };
+    until(async || fixture.engine.teardown(&revision, &options).await.unwrap().is_complete().then_some(()))
+        .await;
+    assert_eq!(fixture.get(&definition).await, None);
+}
+
 pub(crate) async fn crd_in_use_blocks_or_is_kept_by_policy(fixture: &Fixture) {
     let ns = "in-use";
     fixture.namespace(ns).await;
