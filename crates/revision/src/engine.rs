@@ -163,6 +163,7 @@ impl<C: Cluster> Engine<C> {
         // The write of a single object cannot follow another one of its phase.
         let may_omit = mode == Mode::Apply && phase.objects.len() == 1 && !verified.has_failed;
         let dry_runs = if may_omit { DryRuns::Omitted } else { DryRuns::Made };
+        // Remains set if the check fails.
         verified.has_failed = true;
         let objects = &mut verified.objects;
         let checked = self.check_phase(revision, phase, objects, dry_runs).await?;

@@ -260,6 +260,15 @@ async fn failed_adoption_is_repeated_with_a_dry_run() {
     assert_eq!(calls(&engine), ["get x", "apply x"], "the server does not answer");
     assert!(engine.reconcile(&successor(phases)).await.is_complete());
     assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
+
+    let (engine, _) = applied(phases).await;
+    engine.cluster.0.lock().failures = vec![("apply x", Reason::Conflict); 3];
+    let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
+    assert_eq!(failure.to_string(), step);
+    let attempt = ["get x", "apply x"];
+    assert_eq!(calls(&engine), [attempt; 3].concat(), "a conflict is not explained by a dry run");
+    assert!(engine.reconcile(&successor(phases)).await.is_complete());
+    assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
 }
 
 // docs/design/apply.md#pause

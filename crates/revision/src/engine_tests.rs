@@ -208,7 +208,8 @@ async fn conflict_is_retried_up_to_the_limit() {
     let (_, result, calls) = run(&[("create x", Reason::AlreadyExists)], &[("a", &["x"])]).await;
     assert_eq!(calls, ["create x", "create x"]);
     assert!(result.is_complete());
-    let (_, result, _) = run(&[("create x", Reason::Conflict); 3], &[("a", &["x"])]).await;
+    let (_, result, calls) = run(&[("create x", Reason::Conflict); 3], &[("a", &["x"])]).await;
+    assert_eq!(calls, ["create x"; 3]);
     assert_eq!(
         result.failure.unwrap().to_string(),
         "reconciling object: reconciling /v1, Kind=ConfigMap ns/x: creating resource: no create x"

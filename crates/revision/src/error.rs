@@ -22,8 +22,8 @@ pub enum EngineError {
 impl EngineError {
     /// `true` if a dry run of the failed write can fail for the same reason. Conflicts end by themselves.
     pub(crate) fn is_explained_by_dry_run(&self) -> bool {
-        let is_other = |error: &ObjectError| error.ends_phase() || error.is_conflict();
-        matches!(self, Self::Objects(errors) if !errors.iter().any(is_other))
+        let has_other_cause = |error: &ObjectError| error.ends_phase() || error.is_conflict();
+        matches!(self, Self::Objects(errors) if !errors.iter().any(has_other_cause))
     }
 
     /// Messages of the API server about missing permissions.

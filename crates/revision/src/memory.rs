@@ -31,7 +31,7 @@ pub(crate) struct VerifiedPhase {
     pub name: String,
     /// Objects in order. `None` where an object was not verified.
     pub objects: Vec<Option<VerifiedObject>>,
-    /// `true` if the last pass over the phase failed, or the API server rejected an object.
+    /// `true` if the last pass over the phase failed at a check or a write, or the API server rejected an object.
     pub has_failed: bool,
 }
 
