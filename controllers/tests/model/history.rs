@@ -78,8 +78,10 @@ impl Life {
         self.states.keys().next().copied().unwrap_or(u64::MAX)
     }
 
-    fn exists(&self) -> bool {
-        self.states.values().last().is_some_and(Option::is_some)
+    /// `true` if it exists and is not being deleted.
+    fn stays(&self) -> bool {
+        let last = self.states.values().last().and_then(Option::as_ref);
+        last.is_some_and(|object| !is_deleting(object))
     }
 
     /// State just before this resource version.
@@ -202,13 +204,13 @@ impl History {
     /// Number of existing revisions that were to be deleted when the newest one was created
     /// (docs/design/apply.md#numbering-and-history).
     pub(crate) fn outdated(&self) -> usize {
-        let existing = self.lives.values().filter(|life| life.exists());
+        let existing = self.lives.values().filter(|life| life.stays());
         let born = existing.map(Life::born).max().unwrap_or_default();
         let lives = self.lives.values().filter_map(|life| Some((life, life.before(born)?)));
         let mut former: Vec<(&Life, &Arc<Value>)> = lives.collect();
         former.sort_by_key(|(_, state)| number(state));
         let older = former.iter().rev().skip(RETAINED);
-        older.filter(|(life, state)| is_archived(state) && life.exists()).count()
+        older.filter(|(life, state)| is_archived(state) && life.stays()).count()
     }
 
     /// Checks that a new revision differs from the previous one and has a permitted version.
@@ -442,25 +444,27 @@ impl History {
             Some(UninstallPolicy::Delete) => None,
             _ => (is_in_use && !is_leaving).then_some("was deleted by an upgrade while in use"),
         };
-        let faults: Option<Vec<&str>> = self.policies(state, life, version).into_iter().map(fault).collect();
-        faults?.pop().map(str::to_owned)
+        let faults: Vec<_> = self.policies(state, life, version).into_iter().map(fault).collect();
+        let is_fault = faults.iter().all(Option::is_some);
+        faults.into_iter().flatten().next().filter(|_| is_fault).map(str::to_owned)
     }
 
-    /// Policies that may apply to the CRDs of a revision: from the time at which its deletion was requested, because
-    /// the product may not see later changes.
+    /// Policies that the product may have read for a revision that is being deleted: those of its extension since the
+    /// deletion was requested, or since everything had settled. Without such an extension, and for an archived revision,
+    /// that of the revision.
     fn policies(&self, state: &Value, life: &Life, version: u64) -> Vec<Option<UninstallPolicy>> {
         let mut states = life.states.range(..version);
-        let asked = states.find(|(_, state)| state.as_ref().is_none_or(|state| is_deleting(state)));
-        let asked = asked.map_or(version, |(asked, _)| *asked);
-        let before = self.extension.range(..asked).next_back();
-        let extension =
-            before.into_iter().chain(self.extension.range(asked..version)).map(|(_, state)| state);
-        let is_its = |extension: &&Arc<Value>| {
+        let requested = states.find(|(_, state)| state.as_ref().is_none_or(|state| is_deleting(state)));
+        let start =
+            requested.map_or(version, |(requested, _)| (self.rested + 1).max(*requested).min(version));
+        let current = self.extension.range(..start).next_back();
+        let extensions = current.into_iter().chain(self.extension.range(start..version));
+        let is_owner = |extension: &&Arc<Value>| {
             controller(state) == Some(text(extension, "/metadata/uid"))
-                && (asked < version || is_deleting(extension))
+                && (requested.is_some() || is_deleting(extension))
         };
-        let policies: Vec<_> =
-            extension.filter(is_its).map(|extension| uninstall_policy(extension)).collect();
+        let owners = extensions.map(|(_, state)| state).filter(is_owner);
+        let policies: Vec<_> = owners.map(|extension| uninstall_policy(extension)).collect();
         if policies.is_empty() { vec![uninstall_policy(state)] } else { policies }
     }
 }

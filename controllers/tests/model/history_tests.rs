@@ -306,14 +306,14 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
         let expected = expected.map(|text| format!("at 100: CustomResourceDefinition /widgets.xm1: {text}"));
         assert_eq!(after(&deeds(is_over), events), expected.into_iter().collect::<Vec<_>>(), "{state}");
     }
-    // The policy counts that the extension had when the deletion of the revision was requested, or a later one.
+    // Expected policy: that of the extension when the deletion of the revision was requested, or a later one.
     let controlled = json!({"metadata": {"deletionTimestamp": "now", "ownerReferences": [{"uid": "x", "controller": true}]}});
+    let extension = |change| {
+        let mut object = json!({"kind": "ClusterExtension", "metadata": {"name": "xm1", "uid": "x"}});
+        merge(&mut object, change);
+        object
+    };
     for (annotated, faults) in [(15, 1), (25, 0)] {
-        let extension = |change| {
-            let mut object = json!({"kind": "ClusterExtension", "metadata": {"name": "xm1", "uid": "x"}});
-            merge(&mut object, change);
-            object
-        };
         let events = vec![
             event(4, definition.clone()),
             event(5, extension(json!({}))),
@@ -323,6 +323,18 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
         ];
         assert_eq!(after(&deeds(true), events).len(), faults, "annotated at {annotated}");
     }
+    // The product has read a policy before everything settled.
+    let mut history = History::default();
+    let events = [
+        event(4, definition.clone()),
+        event(5, extension(json!({}))),
+        event(20, revision(1, controlled)),
+        event(25, extension(policy("KeepCRDs"))),
+    ];
+    events.into_iter().for_each(|event| history.record(event));
+    assert_eq!(history.judge(&deeds(true), |_, _| true), [""; 0]);
+    history.record(gone(NEW, definition.clone()));
+    assert_eq!(history.judge(&deeds(true), |_, _| true).len(), 1);
     for (second, faults) in [(1, 0), (2, 1)] {
         let mut asked = definition.clone();
         merge(&mut asked, json!({"metadata": {"deletionTimestamp": format!("2026-01-01T00:00:0{second}Z")}}));
