@@ -201,8 +201,7 @@ impl RevisionWriter {
     /// Fails if the extension of this revision is gone or being deleted.
     async fn require_extension(&self, set: &ClusterObjectSet) -> Result<(), InstallError> {
         for owner in set.owner_references() {
-            let extension = live_extension(&self.client, owner).await?;
-            if extension.is_none_or(|extension| extension.metadata.deletion_timestamp.is_some()) {
+            if !extension_stays(&self.client, owner).await? {
                 return Err(InstallError::retry("its extension is about to go"));
             }
         }
@@ -362,6 +361,15 @@ impl RevisionWriter {
         let context = format!("patching ownerReference on Secret {}/{name}", self.system_namespace);
         api_request(self.secrets.patch(name, &PatchParams::default(), &patch), context).await.map(drop)
     }
+}
+
+/// Reports whether the extension of this owner reference exists and is not being deleted.
+///
+/// # Errors
+/// The API server did not answer.
+pub(crate) async fn extension_stays(client: &Client, owner: &OwnerReference) -> Result<bool, InstallError> {
+    let live = live_extension(client, owner).await?;
+    Ok(live.is_some_and(|live| live.metadata.deletion_timestamp.is_none()))
 }
 
 /// The extension of an owner reference. `None` if it does not exist, or has another UID.

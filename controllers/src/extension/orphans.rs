@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::Context;
 use crate::install_error::InstallError;
-use crate::revision_writer::live_extension;
+use crate::revision_writer::extension_stays;
 
 impl Context {
     /// Sets the owner of each orphaned revision. Returns `false` if a revision changed since it was read, or if the
@@ -34,9 +34,8 @@ impl Context {
             return Ok(true);
         }
         let owner = extension_owner(&name, &extension.uid().unwrap_or_default());
-        let live = live_extension(&self.parts.client, &owner).await;
-        let live = live.map_err(|error| error.context("adopting revisions"))?;
-        if live.is_none_or(|live| live.metadata.deletion_timestamp.is_some()) {
+        let stays = extension_stays(&self.parts.client, &owner).await;
+        if !stays.map_err(|error| error.context("adopting revisions"))? {
             return Ok(false);
         }
         let (params, mut is_done) = (PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER), true);

@@ -174,15 +174,16 @@ impl Context {
         }
     }
 
-    /// Returns the policy for the CRDs of an archived revision: they are retained while in use, unless the user asks for
-    /// deletion.
+    /// Returns the policy for the CRDs of an archived revision. Deleting a CRD deletes its custom resources, so it is
+    /// retained while there are any, unless the user asks for deletion.
     async fn policy_of_archived(&self, set: &ClusterObjectSet) -> Result<CrdPolicy, String> {
         let spare = CrdPolicy::SpareIfInUse;
         if policy(set, spare) != Ok(CrdPolicy::Delete) {
             return Ok(spare);
         }
-        let current = current_policy(set, self.extension(set).await?.as_ref(), spare);
-        Ok(current.ok().filter(|policy| *policy == CrdPolicy::Delete).unwrap_or(spare))
+        let extension = self.extension(set).await?;
+        let is_asked = current_policy(set, extension.as_ref(), spare) == Ok(CrdPolicy::Delete);
+        Ok(if is_asked { CrdPolicy::Delete } else { spare })
     }
 
     /// Returns the active siblings that adopt the objects they list, newest first. Siblings older than one that has

@@ -126,8 +126,8 @@ pub(crate) fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec
 }
 
 /// `true` if we own every field of `desired` on `actual` with the desired value, so that an apply would change
-/// nothing. In metadata we must own nothing else. Elsewhere we can also own defaults, of objects
-/// that a POST created. `false` if only the API server can tell.
+/// nothing. In metadata we must own nothing else. Elsewhere we can also own defaults, of objects that a POST created.
+/// `false` if only the API server can tell.
 pub(crate) fn agrees(desired: &Value, actual: &Value) -> bool {
     let mut fields = desired.clone();
     for (path, names) in [("", ["apiVersion", "kind"]), ("/metadata", ["name", "namespace"])] {

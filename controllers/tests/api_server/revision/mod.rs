@@ -54,6 +54,7 @@ async fn revisions_on_control_plane() {
         removal::uninstall_policy_keep_crds_retains_crds(&fixture),
         removal::revision_of_former_extension_hands_over_to_recreated_one(&fixture),
         removal::revision_of_living_extension_retains_crd_in_use(&fixture),
+        removal::removal_follows_policy_of_extension_before_it_is_copied(&fixture),
         removal::unknown_uninstall_policy_removes_nothing(&fixture),
         uninstall::custom_resources_are_deleted_before_operator(&fixture),
         uninstall::custom_resources_without_operator_are_reported(&fixture),

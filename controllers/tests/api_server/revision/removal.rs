@@ -410,20 +410,24 @@ pub(super) async fn unknown_uninstall_policy_removes_nothing(fixture: &Fixture) 
     assert_eq!(fixture.get(&map).await, None);
 }
 
+/// Creates a ClusterExtension. Returns an owner reference to it.
+async fn extension(fixture: &Fixture, name: &str) -> Value {
+    let extensions: Api<ClusterExtension> = Api::all(fixture.client());
+    let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "metadata": {"name": name},
+        "spec": {"namespace": name, "source": {"sourceType": "Catalog", "catalog": {"packageName": name}}}});
+    let extension = serde_json::from_value(extension).unwrap();
+    let uid = extensions.create(&PostParams::default(), &extension).await.unwrap().uid();
+    json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": name, "uid": uid,
+        "controller": true})
+}
+
 // docs/design/apply.md#crds-with-custom-resources: the extension makes a successor, which takes the CRD over
 pub(super) async fn revision_of_living_extension_retains_crd_in_use(fixture: &Fixture) {
     let ns = "living";
     fixture.namespace(ns).await;
-    let extensions: Api<ClusterExtension> = Api::all(fixture.client());
-    let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
-        "metadata": {"name": ns},
-        "spec": {"namespace": ns, "source": {"sourceType": "Catalog", "catalog": {"packageName": ns}}}});
-    let extension = serde_json::from_value(extension).unwrap();
-    let uid = extensions.create(&PostParams::default(), &extension).await.unwrap().uid();
-    let owner = |set: &mut Value| {
-        set["metadata"]["ownerReferences"] = json!([{"apiVersion": "olm.operatorframework.io/v1",
-            "kind": "ClusterExtension", "name": ns, "uid": uid, "controller": true}]);
-    };
+    let reference = extension(fixture, ns).await;
+    let owner = |set: &mut Value| set["metadata"]["ownerReferences"] = json!([reference]);
     let definition = crd("livings", "Living");
     let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), owner).await;
     fixture.until_succeeded(&name).await;
@@ -434,16 +438,33 @@ pub(super) async fn revision_of_living_extension_retains_crd_in_use(fixture: &Fi
     fixture.until_condition(&name, "Progressing", text).await;
     let second = fixture.revision(ns, 2, json!([phase("crds", &[&definition])]), owner).await;
     fixture.until_deleted(&name).await;
-    assert_eq!(fixture.owners(&definition).await, Some(vec![second.clone()]));
-    let resource = custom_resource("Living", ns, "one");
-    assert!(fixture.get(&resource).await.is_some());
+    assert_eq!(fixture.owners(&definition).await, Some(vec![second]));
+    assert!(fixture.get(&custom_resource("Living", ns, "one")).await.is_some());
+}
 
-    // The policy of the extension applies before it is copied to the revision.
+// docs/design/additions.md#uninstall-policy: the policy of the extension applies before it is copied to its revisions.
+pub(super) async fn removal_follows_policy_of_extension_before_it_is_copied(fixture: &Fixture) {
+    let ns = "current";
+    fixture.namespace(ns).await;
+    let reference = extension(fixture, ns).await;
+    let owner = |set: &mut Value| {
+        set["metadata"]["ownerReferences"] = json!([reference]);
+        set["metadata"]["annotations"]["ext.olm.operatorframework.io/uninstall-policy"] = json!("Delete");
+    };
+    let (definition, map) = (crd("currents", "Current"), config_map(ns, "a", json!({})));
+    let resource = custom_resource("Current", ns, "one");
+    let first = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), owner).await;
+    fixture.until_succeeded(&first).await;
+    fixture.create(&resource).await;
+    let second = fixture.revision(ns, 2, json!([phase("maps", &[&map])]), owner).await;
+    fixture.until_succeeded(&second).await;
+    fixture.until_condition(&first, "Progressing", "False/Blocked cannot delete").await;
+    let extensions: Api<ClusterExtension> = Api::all(fixture.client());
     let keep =
         json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"}}});
     extensions.patch(ns, &PatchParams::default(), &Patch::Merge(keep)).await.unwrap();
-    fixture.delete(&resource).await;
-    fixture.delete_revision(&second).await;
-    fixture.until_deleted(&second).await;
+    fixture.delete_revision(&first).await;
+    fixture.until_deleted(&first).await;
     assert_eq!(fixture.get(&definition).await.unwrap()["metadata"]["ownerReferences"], json!(null));
+    assert!(fixture.get(&resource).await.is_some());
 }
