@@ -184,11 +184,14 @@ impl Actor {
 
     async fn delete_extension(&mut self, cascade: Cascade) {
         let Some(wish) = self.intent.wish.take() else { return };
-        // Garbage collection may remove the last owner of a CRD that loses its second owner at the same time.
+        // In foreground deletion, garbage collection may remove the last owner of an object while the product removes
+        // another one: the second owner of a CRD, or a revision that is archived.
         let lost_policy =
             wish.uninstall.is_none() && self.window.wishes.iter().any(|one| one.uninstall.is_some());
+        let is_upgrading = self.window.edited || self.window.markets.len() > 1;
         self.draft = wish;
-        self.intent.orphaned |= cascade == Cascade::Orphan || cascade == Cascade::Foreground && lost_policy;
+        self.intent.orphaned |=
+            cascade == Cascade::Orphan || cascade == Cascade::Foreground && (lost_policy || is_upgrading);
         let deleted = self.api(&self.extension_key()).delete(&self.intent.name, &deletion(cascade)).await;
         deleted.unwrap();
     }

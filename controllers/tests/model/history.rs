@@ -375,7 +375,7 @@ impl History {
     }
 
     /// Checks that only objects of a revision that is archived or being deleted are deleted, and only if no other
-    /// revision lists them.
+    /// revision that is not about to be archived lists them.
     fn deletion(&self, event: &Event, deeds: &Deeds) -> Option<String> {
         let Event { version, object, .. } = event;
         let (key, uid) = (Key::of(object), text(object, "/metadata/uid"));
@@ -395,6 +395,7 @@ impl History {
         let retired = life.retired().filter(|retired| retired <= version);
         let wants = |other: &&Life| {
             other.was_active_before(*version)
+                && (std::ptr::eq(*other, life) || !self.is_superseded(other, *version))
                 && other.lists.as_ref().is_some_and(|lists| lists.contains(&key))
                 && retired.is_none_or(|retired| other.born() < retired)
         };
@@ -407,6 +408,14 @@ impl History {
         } else {
             None
         }
+    }
+
+    /// Reports whether a newer active revision had rolled out before this resource version.
+    fn is_superseded(&self, life: &Life, version: u64) -> bool {
+        let is_over = |object: &Value| is_active(object) && has_succeeded(object, None);
+        let newer =
+            self.lives.values().filter_map(|life| life.before(version)).filter(|object| is_over(object));
+        newer.map(|object| number(object)).max() > life.before(version).map(|object| number(object))
     }
 
     fn extension_goes_in_foreground(&self, version: u64) -> bool {

@@ -49,8 +49,8 @@ fn gone(version: u64, object: Value) -> Event {
     Event { is_deletion: true, ..event(version, object) }
 }
 
-/// Faults of these changes, in any order, after revision 1 has adopted ConfigMap `a`.
-fn after(deeds: &Deeds, events: Vec<Event>) -> Vec<String> {
+/// These changes, in any order, after revision 1 has adopted ConfigMap `a`. All revisions list the ConfigMap.
+fn recorded(events: Vec<Event>) -> History {
     let mut history = History::default();
     history.record(event(1, json!({"kind": "Namespace", "metadata": {"name": "xm1", "uid": "n"}})));
     history.record(event(2, revision(1, json!({}))));
@@ -63,7 +63,12 @@ fn after(deeds: &Deeds, events: Vec<Event>) -> Vec<String> {
         .collect();
     events.into_iter().rev().for_each(|event| history.record(event));
     revisions.iter().for_each(|uid| history.learn(uid, lists.clone()));
-    history.judge(deeds, |_, _| true)
+    history
+}
+
+/// Faults of these changes.
+fn after(deeds: &Deeds, events: Vec<Event>) -> Vec<String> {
+    recorded(events).judge(deeds, |_, _| true)
 }
 
 fn faults(events: Vec<Event>) -> Vec<String> {
@@ -102,7 +107,13 @@ fn deletion_of_a_listed_object_is_a_fault() {
     assert_eq!(faults(vec![archived(), deleted()]), [""; 0]);
     let early = event(10, revision(2, json!({})));
     let wrong = ["at 100: ConfigMap xm1/a: was deleted though xm1-2 lists it"];
-    assert_eq!(faults(vec![early, archived(), deleted()]), wrong);
+    assert_eq!(faults(vec![early.clone(), archived(), deleted()]), wrong);
+    // That revision is about to be archived, because a newer one has rolled out.
+    let rolled_out = json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}});
+    let newest = event(15, revision(3, rolled_out));
+    let mut history = recorded(vec![early, newest, archived(), deleted()]);
+    history.learn("r3", BTreeSet::new());
+    assert_eq!(history.judge(&Deeds::default(), |_, _| true), [""; 0]);
     // The second revision was created too late to prevent the deletion.
     let late = event(30, revision(2, json!({})));
     assert_eq!(faults(vec![archived(), late.clone(), deleted()]), [""; 0]);

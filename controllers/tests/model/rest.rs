@@ -97,9 +97,11 @@ impl Actor {
         }
         self.judge()?;
         self.check_instances().await?;
-        let is_refused = !is_honoured(&self.intent, &self.window, &self.snapshot());
-        let edited = self.window.edited && is_refused;
-        self.window = Window { edited, ..Window::new(&self.intent) };
+        let snapshot = self.snapshot();
+        let edited = self.window.edited && !is_honoured(&self.intent, &self.window, &snapshot);
+        let now = snapshot.installed().and_then(Revision::version);
+        let installed = if edited { self.window.installed } else { now };
+        self.window = Window { edited, installed, ..Window::new(&self.intent) };
         Ok(())
     }
 

@@ -24,6 +24,8 @@ const TEARDOWN: &str = "olm.operatorframework.io/teardown";
 pub(crate) struct Window {
     /// `true` if the extension's spec was changed, so that it is resolved again during a rollout.
     pub(crate) edited: bool,
+    /// Installed version at the beginning. If an older rollout succeeds after an edit, the edit's choice remains.
+    pub(crate) installed: Option<usize>,
     /// Intermediate states of the catalogs.
     pub(crate) markets: Vec<BTreeMap<char, Catalog>>,
     /// Intermediate specs of the extension.
@@ -401,7 +403,7 @@ impl Judge<'_> {
                 ("False", "", "No bundle installed"),
             ),
         }
-        let wrong = self.progress_faults(wish, extension, installed, !self.window.edited);
+        let wrong = self.progress_faults(wish, extension, installed);
         self.faults.extend(wrong);
     }
 

@@ -80,7 +80,7 @@ impl Case {
         }
         let namespace = json!({"kind": "Namespace", "metadata": {"name": NAME, "uid": "n"}});
         snapshot.objects.insert(Key::of(&namespace), Arc::new(namespace));
-        let window = Window::new(&intent);
+        let window = Window { installed: Some(0), ..Window::new(&intent) };
         Self { intent, window, snapshot }
     }
 
@@ -211,6 +211,21 @@ fn edit_may_be_seen_before_or_after_a_catalog_change() {
     assert_eq!((case.faults(), is_honoured(&case)), (Vec::new(), false));
     case.window.edited = false;
     case.expect("not Some((\"True\", \"Retrying\", \"revision object collisions");
+}
+
+#[test]
+fn rollout_of_an_edit_may_remain_when_an_older_one_succeeds() {
+    let mut case = Case::new();
+    let rolling = ("Progressing", "True", "Retrying", "revision object collisions in phase 0\nObject");
+    case.object("ConfigMap")["metadata"]["ownerReferences"] = owner("ConfigMap", "x");
+    case.revision()["status"]["conditions"] = conditions(&[rolling]);
+    let nothing = ("Installed", "False", "Absent", "No bundle installed");
+    case.extension()["status"]["conditions"] = conditions(&[rolling, nothing]);
+    case.wish().version = None;
+    (case.window.edited, case.window.installed) = (true, None);
+    case.expect("1.1.0 with None is expected");
+    case.window.installed = Some(1);
+    assert_eq!(case.faults(), Vec::<String>::new());
 }
 
 #[test]

@@ -43,22 +43,27 @@ pub(crate) fn is_honoured(intent: &Intent, window: &Window, snapshot: &Snapshot)
 }
 
 impl Judge<'_> {
-    /// Faults of the extension's progress. With `is_free` an unfinished rollout may remain.
+    /// Faults of the extension's progress. Without an edit, an unfinished rollout remains. It may also remain if it was
+    /// chosen for an edit before the installed revision rolled out.
     pub(crate) fn progress_faults(
         &self,
         wish: &Wish,
         extension: &Value,
         installed: Option<&Revision>,
-        is_free: bool,
     ) -> Vec<String> {
-        let faults = |has_passed| {
+        let faults = |is_free, has_passed| {
             let verdict = self.verdict(wish, installed, is_free, has_passed);
             self.against(verdict, wish, extension, installed)
         };
-        let passed = faults(true);
+        let is_free = !self.window.edited;
+        let is_replaced = installed.and_then(Revision::version) != self.window.installed;
+        let passed = faults(is_free, true);
         // The product may see an edit and a catalog change in any order.
-        let is_refused = || !is_free && faults(false).is_empty();
-        if passed.is_empty() || is_refused() { Vec::new() } else { passed }
+        let is_refused = || !is_free && faults(false, false).is_empty();
+        let mut rolling = self.snapshot.active().filter(|revision| !revision.has_succeeded());
+        let is_for_edit = rolling.next_back().is_some_and(|revision| self.has_content(revision, wish));
+        let remains = || is_replaced && is_for_edit && faults(true, true).is_empty();
+        if passed.is_empty() || is_refused() || remains() { Vec::new() } else { passed }
     }
 
     /// Differences from the verdict.
