@@ -14,8 +14,12 @@ use crate::fixture::{Ran, olm_in};
 const OPENSHIFT_CRDS: &str = include_str!("../../../tests/e2e/data/openshift-crds.yaml");
 
 async fn check(plane: &ControlPlane, args: &[&str]) -> Ran {
-    let mut command = olm_in(Path::new("."), &["cluster-check"]);
-    command.arg("--kubeconfig").arg(plane.kubeconfig()).args(args);
+    olm(plane, &[&["cluster-check"], args].concat()).await
+}
+
+async fn olm(plane: &ControlPlane, args: &[&str]) -> Ran {
+    let mut command = olm_in(Path::new("."), args);
+    command.arg("--kubeconfig").arg(plane.kubeconfig());
     tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap().into()
 }
 
@@ -41,7 +45,10 @@ async fn install(plane: &ControlPlane, extension: &str, properties: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn verdicts_on_kubernetes_and_openshift() {
-    let plane = ControlPlane::reused(Options::default()).await.unwrap();
+    let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
+    let none = olm(&plane, &["status"]).await;
+    assert_eq!(none.code, 1, "{}", none.stdout);
+    assert!(none.stderr.contains("OLM v1 is not installed in this cluster"), "{}", none.stderr);
     let none = check(&plane, &[]).await;
     assert_eq!(none.code, 1, "{}", none.stdout);
     assert!(

@@ -49,7 +49,7 @@ async fn eventually(what: &str, ask: impl AsyncFn() -> bool) {
 
 #[tokio::test]
 async fn surroundings_are_read_from_api_server() {
-    let plane = ControlPlane::reused(Options::default()).await.unwrap();
+    let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
     let revisions = RevisionCache::new();
     let dependencies = Arc::new(Dependencies::new(plane.client(), revisions.clone()));
     let owned = definition("tools", "Tool", Some("toolbox"));

@@ -44,8 +44,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts an API server with our CRDs and both namespaces.
 pub(super) async fn start_api_server(options: Options) -> Arc<ControlPlane> {
-    let plane = ControlPlane::reused(options).await.unwrap();
-    plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+    let plane = ControlPlane::reused(options, &olm_api::crds::crds()).await.unwrap();
     let namespaces: Api<Namespace> = Api::all(plane.client());
     for name in [SYSTEM, NAMESPACE] {
         let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();

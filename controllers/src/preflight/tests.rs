@@ -38,7 +38,7 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
-        let plane = ControlPlane::reused(Options::default()).await.unwrap();
+        let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
         let preflight = Preflight::new(plane.client());
         Self { plane, preflight }
     }

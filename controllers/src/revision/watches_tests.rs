@@ -9,7 +9,7 @@ use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_end_when_last_revision_releases_them() {
-    let plane = ControlPlane::reused(Options::default()).await.unwrap();
+    let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
     let client = plane.client();
     let cluster = KubeCluster::new(client.clone());
     let (watches, mut changed) = Watches::new(client.clone(), cluster, Arc::default());

@@ -117,6 +117,7 @@ pub struct ControlPlane {
 /// Control plane that tests of this process use one after the other.
 struct Reused {
     controllers: &'static [&'static str],
+    crds: Vec<Value>,
     plane: Arc<ControlPlane>,
     initial: Store,
 }
@@ -188,18 +189,20 @@ impl ControlPlane {
         Ok(plane)
     }
 
-    /// Control plane of an earlier test of this process, with its initial content. Starts one like
+    /// Control plane of an earlier test of this process, with these CRDs and nothing else. Starts one like
     /// [`Self::start_with`] if none is idle. It belongs to the test until the runtime of the test has ended, because
     /// tasks outlive fixtures.
     ///
     /// Not for tests with server processes: they may write while the next test runs.
-    pub async fn reused(options: Options) -> Result<Arc<Self>, Error> {
-        let reused = match reset_idle(options).await {
+    pub async fn reused(options: Options, crds: &[Value]) -> Result<Arc<Self>, Error> {
+        let reused = match reset_idle(options, crds).await {
             Some(reset) => reset,
             None => {
                 let plane = Self::start_with(options).await?;
-                let initial = Store::read(plane.etcd_address.clone(), &plane.client()).await?;
-                Reused { controllers: options.controllers, plane: Arc::new(plane), initial }
+                plane.apply_crds(crds).await?;
+                let initial = Store::read(plane.etcd_address.clone(), &plane.client(), crds).await?;
+                let crds = crds.to_vec();
+                Reused { controllers: options.controllers, crds, plane: Arc::new(plane), initial }
             }
         };
         let plane = Arc::clone(&reused.plane);
@@ -277,10 +280,10 @@ impl ControlPlane {
     }
 }
 
-/// Takes an idle control plane with these controllers, and resets it.
-async fn reset_idle(options: Options) -> Option<Reused> {
+/// Takes an idle control plane with these controllers and CRDs, and resets it.
+async fn reset_idle(options: Options, crds: &[Value]) -> Option<Reused> {
     loop {
-        let mut reused = idle(options)?;
+        let mut reused = idle(options, crds)?;
         let plane = Arc::get_mut(&mut reused.plane)?;
         match plane.reset(&reused.initial).await {
             Ok(()) => return Some(reused),
@@ -289,10 +292,12 @@ async fn reset_idle(options: Options) -> Option<Reused> {
     }
 }
 
-fn idle(options: Options) -> Option<Reused> {
+fn idle(options: Options, crds: &[Value]) -> Option<Reused> {
     let mut all = lock(&REUSED);
-    let is_idle =
-        |reused: &Reused| reused.controllers == options.controllers && Arc::strong_count(&reused.plane) == 1;
+    let is_idle = |reused: &Reused| {
+        let is_alike = reused.controllers == options.controllers && reused.crds == crds;
+        is_alike && Arc::strong_count(&reused.plane) == 1
+    };
     let index = all.iter().position(is_idle)?;
     Some(all.swap_remove(index))
 }

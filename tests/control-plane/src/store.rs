@@ -25,6 +25,8 @@ const RENEWED: [&str; 3] =
 const OBJECTS: [&str; 2] = ["/registry/", "/registry0"];
 /// Words in the keys of webhooks and admission policies. They affect requests for a while after their deletion.
 const ADMISSION: [&str; 2] = ["webhookconfigurations/", "admissionpolic"];
+/// Word in the keys of CRDs. The API server serves a changed one in its former version for a while.
+const CRDS: &str = "/customresourcedefinitions/";
 
 /// Values by key. The values are base64.
 type Content = BTreeMap<String, String>;
@@ -37,19 +39,24 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Reads the content of a control plane that was just started. `address` is the URL of etcd.
-    pub(crate) async fn read(address: String, api_server: &Client) -> Result<Self, Error> {
+    /// Reads the content of a control plane that was just started, and got these CRDs. `address` is the URL of etcd.
+    pub(crate) async fn read(address: String, api_server: &Client, crds: &[Value]) -> Result<Self, Error> {
         let etcd = etcd(&address)?;
         let deadline = Instant::now() + DEADLINE;
+        let mut before = Content::new();
         loop {
-            let content = content(&etcd).await?;
-            if content.contains_key(LAST_CREATED) {
-                let groups = groups(api_server).await?;
+            let (content, groups) = (content(&etcd).await?, groups(api_server).await?);
+            let is_served = |crd: &Value| groups.iter().any(|group| crd["spec"]["group"] == *group);
+            let is_settled = changes(&before, &content).is_empty() && content.contains_key(LAST_CREATED);
+            if is_settled && crds.iter().all(is_served) {
                 return Ok(Self { address, content, groups });
             }
             if Instant::now() > deadline {
-                return Err(Error::Store(format!("has no {LAST_CREATED} after {DEADLINE:?}")));
+                return Err(Error::Store(format!(
+                    "still changes after {DEADLINE:?}, or has no {LAST_CREATED}"
+                )));
             }
+            before = content;
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
@@ -64,9 +71,11 @@ impl Store {
         let mut clean_reads = 0;
         while clean_reads < CLEAN_READS {
             let changes = changes(&self.content, &content(&etcd).await?);
-            let affects_requests = |key: &&String| ADMISSION.iter().any(|word| key.contains(word));
+            let is_of_initial_crd = |key: &str| key.contains(CRDS) && self.content.contains_key(key);
+            let affects_requests =
+                |key: &&String| ADMISSION.iter().any(|word| key.contains(word)) || is_of_initial_crd(key);
             if let Some(key) = changes.keys().find(affects_requests) {
-                return Err(Error::Store(format!("contains {key}")));
+                return Err(Error::Store(format!("has another {key}")));
             }
             if Instant::now() > deadline {
                 let keys: Vec<&String> = changes.keys().collect();

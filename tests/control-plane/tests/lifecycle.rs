@@ -105,7 +105,7 @@ async fn garbage_collection_and_api_server_restart_work() {
 
 #[test]
 fn reused_control_plane_has_initial_content() {
-    let reused = || ControlPlane::reused(Options::default());
+    let reused = || ControlPlane::reused(Options::default(), &[]);
     let kubeconfig = in_runtime(async {
         let plane = reused().await.unwrap();
         use_lamps(&plane.client()).await;

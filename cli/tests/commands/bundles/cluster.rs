@@ -28,8 +28,7 @@ struct Fixture {
 
 impl Fixture {
     async fn start() -> Self {
-        let plane = ControlPlane::reused(Options::default()).await.unwrap();
-        plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+        let plane = ControlPlane::reused(Options::default(), &olm_api::crds::crds()).await.unwrap();
         for name in [NAMESPACE, "olmv1-system"] {
             create(&plane, "", "v1", "Namespace", None, &json!({"metadata": {"name": name}})).await;
         }

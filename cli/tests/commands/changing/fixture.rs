@@ -40,8 +40,7 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Starts the cluster. `controllers` names the controllers of kube-controller-manager.
     pub(crate) async fn start(controllers: &'static [&'static str]) -> Self {
-        let plane = ControlPlane::reused(Options { controllers }).await.unwrap();
-        plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+        let plane = ControlPlane::reused(Options { controllers }, &olm_api::crds::crds()).await.unwrap();
         let registry = Registry::start().await.unwrap();
         for (name, version, modes) in [
             ("lamp", "1.0.0", "AllNamespaces"),

@@ -49,13 +49,8 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     pub(crate) async fn start() -> Self {
-        let plane = ControlPlane::reused(Options::default()).await.unwrap();
+        let plane = ControlPlane::reused(Options::default(), &olm_api::crds::crds()).await.unwrap();
         let fixture = Self { plane, folder: tempfile::tempdir().unwrap() };
-        // The CRDs of OLM are not installed yet.
-        let ran = fixture.olm(&["status"]).await;
-        assert_eq!(ran.code, 1);
-        assert!(ran.stderr.contains("OLM v1 is not installed in this cluster"), "{}", ran.stderr);
-        fixture.plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
         for name in [NAMESPACE, SYSTEM] {
             fixture
                 .create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))

@@ -37,8 +37,7 @@ pub(super) struct Fixture {
 
 impl Fixture {
     pub(super) async fn start() -> Self {
-        let plane = ControlPlane::reused(Options::default()).await.unwrap();
-        plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+        let plane = ControlPlane::reused(Options::default(), &olm_api::crds::crds()).await.unwrap();
         let namespaces: Api<Namespace> = Api::all(plane.client());
         for name in [SYSTEM, "ns1"] {
             let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();

@@ -53,7 +53,7 @@ pub(super) fn settings() -> Settings {
 
 impl Fixture {
     pub(super) async fn start() -> Self {
-        Self { plane: ControlPlane::reused(Options::default()).await.unwrap() }
+        Self { plane: ControlPlane::reused(Options::default(), &[]).await.unwrap() }
     }
 
     pub(super) async fn openshift() -> Self {

@@ -105,12 +105,11 @@ impl Fixture {
     }
 
     pub(super) async fn start_with(options: Options) -> Self {
-        let plane = ControlPlane::reused(options).await.unwrap();
         let mut crds = olm_api::crds::crds();
         for crd in &mut crds {
             shorten_deadlines(crd);
         }
-        plane.apply_crds(&crds).await.unwrap();
+        let plane = ControlPlane::reused(options, &crds).await.unwrap();
         let cluster = KubeCluster::new(plane.client());
         let fixture = Self { plane, cluster };
         fixture.namespace(SYSTEM).await;
