@@ -178,8 +178,8 @@ impl RefSecrets {
                 Preconditions { uid: observed.uid.clone(), resource_version: observed.version.clone() };
             let params = DeleteParams::default().preconditions(preconditions);
             within_deadline(self.api.delete(name, &params)).await.map(|_| {
-                // Remove it from the cache: its deletion is no loss.
-                self.known.lock().remove(name);
+                // Its deletion is no loss.
+                self.forget(name, observed.uid.as_deref());
                 tracing::info!(extension, secret = name, "deleted unreferenced Secret");
             })
         };
@@ -187,6 +187,14 @@ impl RefSecrets {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
             Err(kube::Error::Api(status)) if status.is_conflict() => Ok(false),
             answer => answer.map(|()| true).map_err(|error| InstallError::api(&error)),
+        }
+    }
+
+    /// Removes the Secret with this UID from the cache, which may contain a new one of the same name already.
+    fn forget(&self, name: &str, uid: Option<&str>) {
+        let mut known = self.known.lock();
+        if known.get(name).is_some_and(|observed| observed.uid.as_deref() == uid) {
+            known.remove(name);
         }
     }
 
@@ -246,6 +254,20 @@ mod tests {
         assert!(see(Event::InitApply(secret("c", &owned))).is_empty());
         assert_eq!(names(&see(Event::InitDone)), ["demo"]);
         assert!(listing.is_empty(), "the names of a list are dropped at its end");
+    }
+
+    #[tokio::test]
+    async fn forgotten_secret_leaves_new_one_of_the_same_name_in_the_cache() {
+        let secrets = secrets(Duration::ZERO);
+        for uid in ["1", "2"] {
+            let mut secret = secret("a", &json!([]));
+            secret.metadata.uid = Some(uid.to_owned());
+            secrets.record(&Event::Apply(secret), &mut BTreeSet::new());
+        }
+        secrets.forget("a", Some("1"));
+        assert_eq!(secrets.abandoned(|_| false).len(), 1);
+        secrets.forget("a", Some("2"));
+        assert!(secrets.abandoned(|_| false).is_empty());
     }
 
     #[tokio::test]
