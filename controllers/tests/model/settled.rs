@@ -415,7 +415,8 @@ impl Judge<'_> {
         for secret in &snapshot.secrets {
             let owner = controller(secret);
             if owner.is_none_or(|owner| is_awaited && !exists(owner)) {
-                self.faults.push(format!("Secret {} is of no revision", text(secret, "/metadata/name")));
+                let (name, owners) = (text(secret, "/metadata/name"), owners(secret));
+                self.faults.push(format!("Secret {name} is of no revision: {owners:?}"));
             }
         }
         for (key, object) in &snapshot.objects {
