@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn times_asked_for_last_are_remembered() {
+    fn age_memory_retains_most_recently_used_timestamps() {
         let (mut ages, now) = (Ages::default(), Instant::now());
         let later = now + Duration::from_secs(5);
         ages.age(at(0), true, at(0), now);

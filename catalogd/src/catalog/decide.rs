@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn leader_decision_follows_reconcile_order() {
+    fn leader_adopts_unpacks_or_publishes_by_catalog_state() {
         let poll = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 10}}}});
         let due = || unpack("poll duration has elapsed");
         let changed = || unpack("catalog generation differs from observed generation");
@@ -362,7 +362,7 @@ mod tests {
 
     // Case catalogd-42
     #[test]
-    fn leader_decision_follows_precedence() {
+    fn unavailable_mode_takes_precedence_over_catalog_deletion() {
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let observed = |catalog, held| observe(catalog, held, true, None);
         // Held content that the status does not name: an attempt before failed after storing it.

@@ -161,7 +161,7 @@ mod tests {
 
     // docs/design/catalogd.md#suspect-images
     #[test]
-    fn attempt_counts_once_it_had_a_result() {
+    fn conflict_or_pending_result_is_not_counted_as_unpack_attempt() {
         let failed = |class| Err(ReconcileError { class, ..ReconcileError::retry("x") });
         let ended = |resource_version: Option<&str>| {
             Ok(Reconciled { resource_version: resource_version.map(str::to_owned), requeue_after: None })

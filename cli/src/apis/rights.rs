@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn readable_names_are_all_or_those_of_the_rules() {
+    fn rbac_resource_names_limit_readable_objects() {
         let (group, crds) = ("apiextensions.k8s.io", "customresourcedefinitions");
         let named = rules(&[(group, crds, "a,b", "get"), (group, crds, "c", "watch")]);
         let only = Names::Only(["a".to_owned(), "b".to_owned()].into());

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn wire_never_passes_over_another_bundle() {
+    fn graph_replaces_edge_never_crosses_another_bundle() {
         let mut state = 5_usize;
         let mut random = |below: usize| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn range_of_every_version_below_is_one_rail() {
+    fn skip_range_over_all_lower_versions_is_drawn_as_one_rail() {
         let edges: Vec<_> = (0..150).flat_map(|to| (to + 1..150).map(move |from| (from, to))).collect();
         let layout = layout(150, &links(Rule::SkipRange, &edges));
         assert_eq!((layout.rails.len(), layout.columns), (1, 1));

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn other_objects_are_unchanged() {
+    fn catalog_render_keeps_objects_that_are_not_bundles_unchanged() {
         let object =
             json!({ "schema": "vendor.x", "properties": [{ "type": "olm.csv.metadata" }, { "type": "a" }] });
         let before = meta(&object).unwrap();

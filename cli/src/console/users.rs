@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answer_is_kept_for_its_validity_and_in_limited_number() {
+    fn cached_user_and_access_reviews_expire_and_are_bounded() {
         let (answers, now) = (Answers::default(), Instant::now());
         answers.keep("a", "x", now);
         assert_eq!(answers.get("a", now).as_deref(), Some("x"));

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn other_texts_are_kept() {
+    fn text_without_secret_values_is_not_redacted() {
         for text in [
             "tls-cert and tls-key flags must be used together",
             "key=\"olmv1-system/catalogd\" topologyKey: kubernetes.io/hostname",

@@ -91,7 +91,7 @@ fn package_without_findings_is_ready() {
 }
 
 #[test]
-fn each_field_causes_its_finding() {
+fn each_field_of_classic_object_yields_its_migration_finding() {
     let [subscription, csv, plan, group, source, catalog] = [0, 1, 2, 3, 4, 5];
     for (index, pointer, value, rule, message) in [
         (subscription, "/spec/config", json!({"env": []}), "SETTING-2", "spec.config: env"),
@@ -190,7 +190,7 @@ fn operator_group_decides_the_install_mode_and_the_setting() {
 }
 
 #[test]
-fn catalog_of_the_bundle_is_looked_up() {
+fn bundle_missing_from_catalog_yields_migration_finding() {
     let of = |objects: &[Value], offered: &[&str]| -> Vec<&str> {
         reports(objects, offered)[0].findings.iter().map(|finding| finding.rule.id).collect()
     };

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn plan_prefers_the_range_and_tells_what_happens_by_itself() {
+    fn platform_upgrade_plan_prefers_bundles_within_version_range() {
         let catalogs =
             [catalog(&[("1.0.0", "4.18"), ("1.1.0", "4.18"), ("1.2.0", "4.19"), ("2.0.0", "4.18")])];
         let platform = Platform::of(&Facts {

@@ -105,7 +105,7 @@ fn upgrade_keeps_crds_and_namespaces_and_deletes_webhooks_first() {
 }
 
 #[test]
-fn record_is_read_as_written_and_follows_the_namespace() {
+fn installation_record_round_trips_and_drops_invalid_objects() {
     let mut manifest = install();
     let record = Record::new(&manifest, None);
     let object = record.to_object(SYSTEM).unwrap();
@@ -356,7 +356,7 @@ fn migration(is_complete: bool) -> Migration {
 }
 
 #[test]
-fn record_is_no_candidate_so_that_an_interrupted_uninstall_continues() {
+fn uninstall_candidates_exclude_installation_record() {
     let other = ObjectId::new(("v1", "ConfigMap"), SYSTEM, "custom");
     let record = Record { objects: vec![other.clone()], ..Record::new(&install(), None) };
     let installed = Installed { record: Some(record), ..Installed::default() };

@@ -44,7 +44,7 @@ async fn install(plane: &ControlPlane, extension: &str, properties: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn verdicts_on_kubernetes_and_openshift() {
+async fn cluster_check_reports_blockers_on_kubernetes_and_openshift() {
     let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
     let none = olm(&plane, &["status"]).await;
     assert_eq!(none.code, 1, "{}", none.stdout);

@@ -194,7 +194,7 @@ fn console(servers: &ServerFixture) -> Console {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_have_their_own_rights_and_the_console_has_none() {
+async fn console_request_uses_only_permissions_of_its_user() {
     let fixture = Fixture::start().await;
     let (viewer, nobody) = (fixture.token("viewer").await, fixture.token("nobody").await);
     // Without a token, or with an invalid one.
@@ -230,7 +230,7 @@ async fn users_have_their_own_rights_and_the_console_has_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sessions_are_separate_and_end() {
+async fn console_sessions_are_isolated_and_end_on_logout() {
     let fixture = Fixture::start().await;
     let tokens = (fixture.token("viewer").await, fixture.token("nobody").await);
     let (viewer, nobody) = (fixture.sign_in(&tokens.0).await, fixture.sign_in(&tokens.1).await);

@@ -44,7 +44,7 @@ async fn at_points(count: usize, test: impl AsyncFn(&Fixture, usize, usize)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn package_is_migrated_and_returned_without_a_loss() {
+async fn migrate_apply_and_rollback_retain_all_objects() {
     let fixture = Fixture::start(1).await;
     let name = &Fixture::name(0);
     let before = fixture.objects(name).await;
@@ -83,7 +83,7 @@ async fn object_of_any_kind_created_during_the_migration_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kill_at_any_write_leads_to_the_same_end() {
+async fn migration_killed_at_any_write_resumes_to_same_result() {
     let count = count_calls(Call::is_mutation).await;
     at_points(2 * count, async |fixture, number, point| kill_at(fixture, number, point).await).await;
 }
@@ -112,7 +112,7 @@ async fn kill_at(fixture: &Fixture, number: usize, point: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn api_error_at_any_call_leads_to_the_same_end() {
+async fn migration_with_api_error_at_any_call_ends_in_same_result() {
     let count = count_calls(|_| true).await;
     at_points(count, async |fixture, number, point| fail_at(fixture, number, point).await).await;
 }

@@ -79,7 +79,7 @@ fn release_without_the_extension_as_owner_is_adopted_only_if_named() {
 }
 
 #[test]
-fn piece_without_the_index_as_owner_is_rejected() {
+fn helm_chunk_secret_not_owned_by_index_secret_is_rejected() {
     let of = |name: &str, uid: &str, owners: &[&str]| {
         let owners: Vec<Value> = owners.iter().map(|uid| owner(uid)).collect();
         let metadata = json!({"name": name, "uid": uid, "ownerReferences": owners});

@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fetch_error_ends_with_the_last_request() {
+    fn catalog_fetch_error_is_cleared_when_no_package_is_requested() {
         let folder = tempfile::tempdir().unwrap();
         let generation = Generation::open(folder.path().to_owned(), "r@sha256:1");
         drop(generation.request("a"));

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_revision_with_object_decides_about_it() {
+    fn newest_revision_determines_ca_injection_into_webhook_or_crd() {
         use InjectionKind::{Definition, Validating};
         let (v, a, b) = (
             injection(Validating, "v", "d"),

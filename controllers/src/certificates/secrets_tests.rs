@@ -131,7 +131,7 @@ fn served_certificate_stays_trusted_during_renewal() {
 }
 
 #[test]
-fn certificate_of_classic_olm_is_taken_over_without_a_failed_call() {
+fn classic_olm_serving_certificate_is_adopted_and_stays_trusted() {
     let classic = new_ca("classic", at(START)).unwrap();
     let names = dns_names(&serving());
     let served = new_leaf(&classic, "classic", &names, at(START)).unwrap();
@@ -212,7 +212,7 @@ fn lost_or_damaged_secret_is_recreated() {
 }
 
 #[test]
-fn clock_jumps_are_repaired() {
+fn serving_certificates_are_renewed_after_clock_jumps() {
     let mut cluster = Cluster::empty();
     cluster.renew(START, None);
     let first = cluster.leaf.clone().unwrap();

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn change_of_installed_bundle_is_noticed() {
+    fn installed_bundle_change_notifies_dependency_checks() {
         let a = || set("a", 1, &[]);
         let other = || set("a", 1, &[(annotations::PROPERTIES, "[]")]);
         let mut unrelated = set("a", 1, &[("note", "x")]);

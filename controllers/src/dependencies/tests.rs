@@ -48,7 +48,7 @@ async fn eventually(what: &str, ask: impl AsyncFn() -> bool) {
 }
 
 #[tokio::test]
-async fn surroundings_are_read_from_api_server() {
+async fn dependency_providers_and_served_apis_are_read_from_cluster() {
     let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
     let revisions = RevisionCache::new();
     let dependencies = Arc::new(Dependencies::new(plane.client(), revisions.clone()));

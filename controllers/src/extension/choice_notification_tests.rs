@@ -77,7 +77,7 @@ fn condition_needs_an_installed_bundle_and_catalogs() {
 }
 
 #[test]
-fn reason_of_a_rule_takes_precedence() {
+fn upgrade_scope_reason_takes_precedence_over_version_range() {
     let minor = Some(UpgradeScope::Minor);
     let scoped = ExtensionRules { upgrade_scope: minor, ..notified() };
     let why = r#"outside of the upgrade scope "minor" of installed 1.0.0"#;

@@ -241,7 +241,7 @@ mod tests {
 
     // docs/design/additions.md#events: a recurrence is published again
     #[test]
-    fn refuted_event_reasons_are_reset() {
+    fn event_reason_is_reset_once_its_condition_is_resolved() {
         let unsatisfied = DEPENDENCY_UNSATISFIED;
         let rows = [
             (types::DEPRECATED, Status::True, vec![unsatisfied]),
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_is_published_unless_status_has_it() {
+    fn resolution_failed_event_is_skipped_if_status_has_its_message() {
         let fault = CatalogError::NotServing("x".to_owned());
         let left_out = vec![LeftOut { catalog: "x".to_owned(), fault }];
         let findings = Findings { left_out, ..Findings::default() };
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn notices_of_one_reason_are_merged() {
+    fn events_with_same_reason_are_merged() {
         let all = vec![
             ExtensionEvent::normal(RESOLVED, "a".to_owned()),
             ExtensionEvent::warning(OVERRIDE_USED, "b".to_owned()),

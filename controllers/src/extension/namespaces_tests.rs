@@ -71,7 +71,7 @@ fn settled(
 
 // docs/design/namespaces.md#changed-lists
 #[test]
-fn changed_list_waits_and_a_first_revision_takes_it_at_once() {
+fn changed_namespace_list_is_debounced_after_first_revision() {
     let (extension, x) = (extension(), ["x".to_owned()]);
     let cluster = Cluster([("y".to_owned(), (true, false))].into());
     let mut memory = ExtensionMemory::default();
@@ -111,7 +111,7 @@ type Settled = (String, Option<(String, String)>);
 
 // docs/design/namespaces.md#changed-lists
 #[test]
-fn waiting_upgrade_delays_no_changed_list_and_keeps_its_plan() {
+fn namespace_list_change_is_applied_while_upgrade_is_held() {
     let running = set(1, "Active", true);
     let name = running.metadata.annotations.as_ref().unwrap()[annotations::BUNDLE_NAME].clone();
     let overdue = Some((name, "x,y".to_owned()));
@@ -145,7 +145,7 @@ fn edited_selector_takes_effect_at_once() {
 
 // docs/design/namespaces.md#changed-lists
 #[test]
-fn list_of_an_unready_revision_changes_at_a_slower_pace() {
+fn namespace_list_change_waits_longer_while_revision_is_unready() {
     let (extension, x) = (extension(), ["x".to_owned()]);
     let cluster = Cluster([("x".to_owned(), (true, false)), ("y".to_owned(), (true, false))].into());
     let mut newest = (*revision(1, &x, 0)).clone();
@@ -156,7 +156,7 @@ fn list_of_an_unready_revision_changes_at_a_slower_pace() {
 }
 
 #[test]
-fn difference_that_ends_in_time_makes_no_revision() {
+fn namespace_list_reverted_within_debounce_creates_no_revision() {
     let (extension, x) = (extension(), vec!["x".to_owned()]);
     let mut cluster = Cluster([("x".to_owned(), (true, false)), ("y".to_owned(), (true, false))].into());
     let mut memory = ExtensionMemory::default();
@@ -173,7 +173,7 @@ fn difference_that_ends_in_time_makes_no_revision() {
 }
 
 #[test]
-fn clock_step_changes_no_wait_for_a_list() {
+fn clock_step_does_not_change_namespace_list_debounce() {
     let (extension, x) = (extension(), ["x".to_owned()]);
     let cluster = Cluster([("y".to_owned(), (true, false))].into());
     for step in [-7200, 7200] {

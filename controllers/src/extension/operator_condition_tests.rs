@@ -146,7 +146,7 @@ async fn operator_holds_upgrades_until_it_or_an_administrator_allows_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stale_report_blocks_and_missing_object_allows() {
+async fn outdated_operator_condition_blocks_and_missing_one_allows() {
     let mut fixture = Fixture::start().await;
     fixture.stop_controller().await;
     let conditions = OperatorConditions::new(fixture.plane.client(), Arc::default());

@@ -214,7 +214,7 @@ async fn recreated_extension_is_installed_beside_the_removal_of_the_former_one()
 
 // docs/design/apply.md#keep-patch-or-create
 #[tokio::test(flavor = "multi_thread")]
-async fn deleted_revision_gets_a_successor_that_takes_over() {
+async fn deleted_revision_is_recreated_with_next_number() {
     let fixture = Fixture::start().await;
     installed(&fixture, &json!({})).await;
     remove(&fixture, "demo-1").await;

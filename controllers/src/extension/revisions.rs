@@ -202,7 +202,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn progressing_of_revisions_differs_from_own_failures() {
+    fn progressing_condition_copied_from_revision_is_recognized() {
         let condition = |status: Status, reason: &str, message: &str| {
             let mut all = Vec::new();
             let now = jiff::Timestamp::UNIX_EPOCH;

@@ -101,7 +101,7 @@ fn failed_rollout_restores_the_installed_revision_once() {
 }
 
 #[test]
-fn refused_content_is_applied_again_only_on_request() {
+fn rolled_back_content_is_reapplied_only_after_retry_request() {
     let newest = Revision::of(&restoring(3, true));
     let archived = Revision { is_active: false, ..newest.clone() };
     let other = Revision::of(&set(3, "Active", true));

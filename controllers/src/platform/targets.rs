@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_change_notifies() {
+    fn changed_upgrade_target_or_condition_notifies_once() {
         let targets = UpgradeTargets::default();
         let is_notified = || targets.changed().now_or_never().is_some();
         targets.record("a", &Reach::default());

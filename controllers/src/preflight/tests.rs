@@ -79,7 +79,7 @@ fn accepted(text: &str) -> CrdVerdict {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn install_checks_on_control_plane() {
+async fn install_checks_report_crd_namespace_and_api_service_problems() {
     let fixture = Fixture::start().await;
     new_crd_is_not_checked(&fixture).await;
     findings_have_texts_of_reference(&fixture).await;

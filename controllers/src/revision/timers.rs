@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn ready_operator_resets_unattended_time() {
+    fn ready_operator_resets_time_without_ready_operator() {
         let (timers, start) = (RevisionTimers::default(), Instant::now());
         let seen = [(0, false), (8, false), (9, true), (10, false), (13, false)];
         let lasted =

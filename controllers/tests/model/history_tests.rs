@@ -76,7 +76,7 @@ fn faults(events: Vec<Event>) -> Vec<String> {
 }
 
 #[test]
-fn upgrade_has_no_fault() {
+fn model_reports_no_fault_for_regular_upgrade() {
     let events = vec![
         event(10, revision(2, json!({}))),
         event(
@@ -91,7 +91,7 @@ fn upgrade_has_no_fault() {
 }
 
 #[test]
-fn second_controller_is_a_fault() {
+fn object_with_two_controller_owners_is_a_fault() {
     let owner = |uid: &str| json!({"uid": uid, "controller": true});
     let twice = config(None, json!({"metadata": {"ownerReferences": [owner("r1"), owner("r2")]}}));
     assert_eq!(faults(vec![event(NEW, twice)]), ["at 100: ConfigMap xm1/a: has two controllers"]);
@@ -355,7 +355,7 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
 }
 
 #[test]
-fn recent_success_may_be_unseen() {
+fn model_accepts_revision_based_on_stale_succeeded_condition() {
     let succeeded = |number: i64, version: &str, since: &str| {
         let conditions = json!([{"type": "Succeeded", "status": "True", "lastTransitionTime": since}]);
         let annotations = json!({"olm.operatorframework.io/bundle-version": version});
@@ -381,7 +381,7 @@ fn recent_success_may_be_unseen() {
 }
 
 #[test]
-fn recent_archival_may_be_unseen() {
+fn model_accepts_revision_based_on_stale_archival() {
     let chosen = |rests: bool| {
         let status = json!({"conditions": [{"type": "Succeeded", "status": "True"}]});
         let metadata = json!({"annotations": {"olm.operatorframework.io/bundle-version": VERSIONS[0].text}});
@@ -407,7 +407,7 @@ fn recent_archival_may_be_unseen() {
 }
 
 #[test]
-fn recently_deleted_revision_may_be_adopted() {
+fn model_accepts_adoption_of_recently_deleted_revision() {
     let chosen = |deleted: &str| {
         let succeeded = json!({"conditions": [{"type": "Succeeded", "status": "True"}]});
         let annotations = json!({"olm.operatorframework.io/bundle-version": VERSIONS[2].text});

@@ -192,7 +192,7 @@ fn different_desired_version_is_a_fault() {
 }
 
 #[test]
-fn edit_may_be_seen_before_or_after_a_catalog_change() {
+fn model_accepts_spec_edit_read_before_or_after_catalog_change() {
     let mut case = Case::new();
     case.object("ConfigMap")["metadata"]["ownerReferences"] = owner("ConfigMap", "x");
     let collides = ("Progressing", "True", "Retrying", "revision object collisions in phase 0\nObject");

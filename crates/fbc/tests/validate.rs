@@ -352,7 +352,7 @@ proptest! {
 
 /// Content that upstream accepts although it looks invalid.
 #[test]
-fn odd_content_accepted_upstream_is_valid() {
+fn invalid_looking_catalog_accepted_upstream_is_valid() {
     let channel_of = |skips: &str| channel("a", &format!(r#"{{"name":"b1","skips":{skips}}}"#));
     let with = |kind: &str, value: &str| {
         bundle("b1", "\"1.0.0\"").replace("}}]", &format!(r#"}}}},{{"type":"{kind}","value":{value}}}]"#))

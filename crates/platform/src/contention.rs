@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn fifth_overwrite_yields_until_window_has_passed() {
+    fn condition_overwritten_five_times_yields_for_ten_minutes() {
         // Removal of the condition is an overwrite, too.
         for theirs in ["Theirs", ""] {
             let mut contention = Contention::default();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_and_new_verdicts_are_no_contention() {
+    fn recreated_object_or_new_verdict_is_not_counted_as_overwrite() {
         let mut contention = Contention::default();
         for number in 0..20 {
             let (desired, before) = (number.to_string(), (number - 1).to_string());

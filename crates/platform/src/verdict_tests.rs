@@ -268,7 +268,7 @@ fn acknowledgement_names_the_platform_version_for_every_constraint() {
 }
 
 #[test]
-fn rows_state_the_compared_versions() {
+fn verdict_rows_state_maximum_and_next_openshift_version() {
     let platform = openshift("4.18");
     let verdict =
         evaluate(&platform, &[], &[limited("b", "4.18"), limited("a", "\"4.19\""), limited("b", "4.18")]);

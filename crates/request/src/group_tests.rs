@@ -130,7 +130,7 @@ fn same(text: &str) -> [String; 2] {
 
 // Cases additions-a71, additions-a72
 #[test]
-fn members_move_together_or_are_held_by_requirements() {
+fn upgrade_group_moves_together_unless_requirement_is_unmet() {
     let together = ["a.v2.0.0 with b.v2.0.0".to_owned(), "b.v2.0.0 with a.v2.0.0".to_owned()];
     let missing = "an operator with package: c and with version in range: >=1.0.0";
     let needs_c = || member("c-user", &[requires("c", ">=1.0.0")]);
@@ -165,7 +165,7 @@ fn members_move_together_or_are_held_by_requirements() {
 }
 
 #[test]
-fn members_that_cannot_move_hold_or_leave_the_others() {
+fn upgrade_group_is_held_by_paused_or_unavailable_member() {
     compare(vec![
         (
             "paused member",
@@ -201,7 +201,7 @@ fn members_that_cannot_move_hold_or_leave_the_others() {
 
 // Case additions-a72
 #[test]
-fn dependents_outside_of_the_group_hold_it() {
+fn upgrade_group_is_held_by_dependent_outside_of_the_group() {
     let text = "held by a: installed extension user (bundle user.v1.0.0) requires an operator with package: a and with \
                 version in range: <2.0.0";
     let holds = ["none", text];
@@ -219,7 +219,7 @@ fn dependents_outside_of_the_group_hold_it() {
 }
 
 #[test]
-fn group_needs_mode_check() {
+fn upgrade_group_requires_dependency_mode_check() {
     let extension = |deleted: bool| -> ClusterExtension {
         let mut extension = json!({"metadata": {"name": "a"}});
         if deleted {

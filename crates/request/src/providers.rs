@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn api_is_met_by_the_defining_extension_or_external() {
+    fn required_api_is_met_by_crd_owner_or_external_crd() {
         // Cases additions-a24, additions-e18
         let external = || met("group: g, version: v1, kind: G", true);
         assert_eq!(fixture(&[], &[], &["G"]).verdict("x", G), external());
@@ -268,7 +268,7 @@ mod tests {
 
     // Case additions-a31
     #[test]
-    fn dependents_have_met_requirements_that_count() {
+    fn dependents_include_only_extensions_with_met_requirements() {
         let apps = [("a", "[]"), ("y", REQUIRES_G), ("z", REQUIRES_A)];
         let fixture = fixture(&apps, &[("a", "G")], &[]);
         let names = |except: &str, insists: &dyn Fn(&str, &str) -> bool| -> Vec<String> {

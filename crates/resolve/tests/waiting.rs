@@ -35,7 +35,7 @@ fn chain(versions: &[&str]) -> Content {
 }
 
 #[test]
-fn choice_without_range_waits_if_it_is_newer() {
+fn newer_version_outside_of_range_is_found_along_upgrade_edges() {
     let three = chain(&["1.0.0", "1.1.0", "2.0.0"]);
     let installed = || request().installed("1.0.0");
     for (request, expected) in [
@@ -126,7 +126,7 @@ fn rules_take_precedence_and_are_reported_with_the_range() {
 }
 
 #[test]
-fn other_failures_are_errors() {
+fn unavailable_catalog_fails_search_for_newer_version() {
     let pinned = request().installed("1.0.0").version("1.0.0");
     let two = || chain(&["1.0.0", "2.0.0"]);
     assert!(shown(&pinned, &[two().at("a", 0), down("b", 0)]).contains("is not being served"));

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn update_of_ours_becomes_an_apply() {
+    fn managed_fields_update_entry_of_olm_becomes_apply_entry() {
         let fields = json!({"f:data": {".": {}, "f:a": {}}});
         let other = entry("kubectl", "Update", json!({"f:data": {"f:b": {}}}));
         let before = object(&[entry(OURS, "Update", fields.clone()), other.clone()]);
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn agrees_if_we_own_all_desired_fields() {
+    fn managed_fields_agree_only_if_olm_owns_all_desired_fields() {
         let desired = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "d", "labels": {"a": "b"}},
             "spec": {"replicas": 1, "containers": [{"name": "m", "args": ["x", "y"], "dir": {}}], "set": ["s"]}});
         let container = json!({".": {}, "f:name": {}, "f:args": {}, "f:dir": {}, "f:policy": {}});

@@ -173,7 +173,7 @@ fn terminating_crd_is_awaited_under_any_controller() {
 }
 
 #[test]
-fn keeper_owns_a_crd_only_if_desired() {
+fn retained_crd_has_kube_system_owner_only_if_desired() {
     let owners_of = |object: &Value| object["metadata"]["ownerReferences"].as_array().unwrap().clone();
     let plain = definition(&[owner().reference()]);
     let mut kept = plain.clone();

@@ -464,7 +464,7 @@ mod tests {
 
     // docs/design/additions.md#uninstall-policy: without any owner, the garbage collector deletes nothing
     #[test]
-    fn released_crd_has_no_revision_and_no_keeper_as_owner() {
+    fn released_crd_keeps_only_foreign_owner_references() {
         let owner = |number: i64| Owner {
             name: format!("demo-{number}"),
             uid: format!("uid-{number}"),

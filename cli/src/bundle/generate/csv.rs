@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_capitalized_words() {
+    fn csv_display_name_splits_package_or_kind_into_words() {
         for (name, expected) in [
             ("my-operator", "My Operator"),
             ("LampShade", "Lamp Shade"),

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn role_outside_of_the_input_is_known_created_by_olm_or_a_problem() {
+    fn binding_to_unknown_cluster_role_outside_input_is_reported() {
         let operator = [("op", "ns")];
         for (role, is_api_server, rules, problems) in [
             ("cluster-admin", false, 1, 0),

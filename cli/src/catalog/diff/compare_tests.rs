@@ -115,7 +115,7 @@ fn bundles_channels_entries_and_edges_are_compared() {
 }
 
 #[test]
-fn bundle_without_way_forward_is_stranded() {
+fn catalog_diff_reports_bundle_without_upgrade_as_stranded() {
     let cases: [(&[&str], &[&str], &[&str]); 6] = [
         // The edge is lost, and the bundle is still offered.
         (&["c: 1.0.0, 1.1.0<1.0.0"], &["c: 1.0.0, 1.1.0"], &["p.v1.0.0 no upgrade; before: p.v1.1.0"]),

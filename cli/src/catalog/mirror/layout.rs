@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn other_folder_is_not_changed() {
+    fn mirror_layout_refuses_directory_with_other_files() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("notes"), "").unwrap();
         let error = Layout::create(folder.path()).err().unwrap().to_string();

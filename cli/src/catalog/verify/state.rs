@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn other_file_is_refused_and_not_changed() {
+    fn catalog_verify_refuses_file_that_is_no_state_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notes");
         std::fs::write(&path, "my notes\n").unwrap();

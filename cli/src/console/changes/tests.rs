@@ -129,7 +129,7 @@ fn sentence_names_what_pins_the_extension() {
 }
 
 #[test]
-fn line_has_the_class_of_its_change() {
+fn console_plan_line_prefix_determines_css_class() {
     for (line, expected) in [
         ("  + Service ns/a", Some("added")),
         ("  - Service ns/a", Some("removed")),

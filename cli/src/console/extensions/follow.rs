@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn long_name_has_no_revisions() {
+    fn extension_name_over_63_characters_yields_no_label_selector() {
         assert_eq!(owner(Some(&"a".repeat(64))), None);
         assert_eq!(owner(Some("pipe")).as_deref(), Some("olm.operatorframework.io/owner-name=pipe"));
     }

@@ -126,7 +126,7 @@ async fn raster_icon_is_encoded_again_within_limits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_path_is_not_found_and_never_leaves_catalog() {
+async fn console_path_traversal_returns_client_error() {
     let rig = Rig::new(&["--catalog", &data("catalog")]).await;
     for path in [
         "/catalogs/..%2F..%2Fetc/packages/passwd",
@@ -150,7 +150,7 @@ async fn odd_path_is_not_found_and_never_leaves_catalog() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn odd_extension_is_not_found() {
+async fn console_invalid_extension_name_returns_client_error() {
     let rig = Rig::new(&["--catalog", &data("catalog")]).await;
     for name in [
         "..",

@@ -174,7 +174,7 @@ async fn port_must_be_free_on_both_loopback_addresses() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn secret_of_the_address_is_valid_once() {
+async fn console_login_url_is_valid_once() {
     let rig = Rig::new(&["--catalog", &data("catalog")]).await;
     let login = rig.console.keys.login_path();
     let host = [("host", "localhost:8000")];

@@ -290,7 +290,7 @@ fn headings_of_the_page_and_rules_match_in_both_directions() {
 }
 
 #[test]
-fn texts_of_the_page_are_recognized() {
+fn doctor_recognizes_messages_of_troubleshooting_page() {
     let page = document(PAGE).unwrap();
     let mut count = 0;
     for section in sections(&page.text) {

@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn foreign_finalizers_stay() {
+    fn finalizers_of_other_controllers_are_retained_on_csv() {
         let csv = json!({"metadata": {"resourceVersion": "7", "finalizers": [CLEANUP, "example.com/other"]}});
         let held = finalizers(&csv, Some(FINALIZER), CLEANUP);
         let expected =

@@ -87,7 +87,7 @@ fn migration_continues_from_each_step() {
 }
 
 #[test]
-fn half_done_steps_are_repeated() {
+fn migration_step_interrupted_by_kill_is_repeated() {
     let backed_up = || {
         let observed = installed_by_classic();
         let mut observed = observed.after(&Step::BackUp);
@@ -149,7 +149,7 @@ fn blocked_extension_gets_the_digest_of_the_present_objects_once() {
 }
 
 #[test]
-fn unsuitable_states_are_refused_with_the_next_step() {
+fn migration_of_unhealthy_or_changed_package_is_refused() {
     let refused = |observed: &Observed| match decide(&plan(), observed) {
         Step::Refuse(why) => why,
         step => format!("{step:?}"),
@@ -211,7 +211,7 @@ fn backup_is_no_longer_needed_once_classic_objects_are_deleted() {
 }
 
 #[test]
-fn resume_follows_changes_by_classic() {
+fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
     let replaced = || Some("ClusterServiceVersion ns/b replaces a".to_owned());
     let why = "classic OLM has upgraded the package: ClusterServiceVersion ns/b replaces a";
     let rolled_back =

@@ -57,7 +57,7 @@ fn objects_of_classic_olm_are_found_by_reference_and_label() {
 }
 
 #[test]
-fn each_kind_of_object_has_its_fate() {
+fn migration_plan_removes_or_retains_object_by_kind_and_owner() {
     let rbac = |kind: &str, name: &str| object("rbac.authorization.k8s.io/v1", kind, "ops", name);
     let classic = |kind: &str| object("operators.coreos.com/v1", kind, "ops", "x");
     let certificate =

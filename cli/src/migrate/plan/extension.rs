@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn name_of_another_package_gets_the_namespace() {
+    fn extension_name_used_by_other_package_gets_namespace_suffix() {
         let mut objects = Objects::default();
         assert_eq!(name(&objects, "lamp", "ops"), "lamp");
         objects.extensions.insert("lamp".to_owned(), "lamp".to_owned());

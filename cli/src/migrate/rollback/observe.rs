@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_installed_extension_rolls_out() {
+    fn rollout_is_detected_only_for_extension_with_installed_bundle() {
         let extension = |reason: &str, generation: i64, installed: bool| {
             let condition =
                 json!({"type": "Progressing", "reason": reason, "message": "m", "observedGeneration": 1});

@@ -34,7 +34,7 @@ fn adopted() -> Value {
 }
 
 #[test]
-fn adopted_object_loses_only_the_extension() {
+fn rollback_removes_only_olm_v1_metadata_from_adopted_object() {
     let released = released(&plan(), &saved(), &adopted(), true);
     let mut expected = adopted();
     expected["metadata"]["labels"] = json!({"app": "lamp", "team": "light"});
@@ -81,7 +81,7 @@ fn certificate_of_classic_olm_is_restored() {
 }
 
 #[test]
-fn webhook_configuration_of_classic_olm_trusts_both_authorities() {
+fn rolled_back_webhook_configuration_trusts_old_and_new_ca() {
     let kind = "ValidatingWebhookConfiguration";
     let mut plan = plan();
     let object = id("admissionregistration.k8s.io/v1", kind, "", "lamp-abc");

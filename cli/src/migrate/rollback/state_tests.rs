@@ -147,7 +147,7 @@ fn rollback_continues_from_each_step() {
 }
 
 #[test]
-fn half_done_migration_is_left_safely() {
+fn rollback_of_interrupted_migration_restores_csv() {
     let mut observed = migrated();
     observed.extension = None;
     observed.revisions.clear();

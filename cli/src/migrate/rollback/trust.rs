@@ -70,7 +70,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn restored_webhook_trusts_both_authorities() {
+    fn ca_bundle_is_merged_only_for_webhook_of_same_service() {
         let object = |name: &str, bundle: &str| {
             json!({"webhooks": [{"clientConfig": {"service": {"namespace": "ns", "name": name},
                 "caBundle": BASE64_STANDARD.encode(bundle)}}]})

@@ -423,7 +423,7 @@ async fn mirror_onto_the_source_is_refused_without_a_write() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn directory_needs_a_reference() {
+async fn mirror_of_catalog_directory_requires_catalog_ref_flag() {
     let source = Source::new().await;
     let host = source.host();
     super::prune::write_catalog(&source.fixture, |_| format!("{host}/team/lamp-bundle:v1.0.0"));

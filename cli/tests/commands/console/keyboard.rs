@@ -21,7 +21,7 @@ pub(super) async fn tab_to(visit: &Visit, selector: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn keys_lead_from_search_to_a_bundle_of_the_graph() {
+async fn console_keyboard_navigation_reaches_bundle_in_upgrade_graph() {
     let Some(visit) = Visit::of_demo().await else { return };
     let browser = &visit.browser;
     tab_to(&visit, ".skip").await;

@@ -31,7 +31,7 @@ fn packages(ran: &Ran) -> Vec<Value> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plan_names_every_object_and_what_becomes_of_it() {
+async fn migrate_plan_lists_action_for_every_object() {
     let fixture = fixture().await;
     let client = fixture.client();
     let files = pipe_bundle("old");

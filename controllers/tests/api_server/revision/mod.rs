@@ -16,7 +16,7 @@ use futures::join;
 use olm_control_plane::{HOUSEKEEPING, Options};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pass_sends_few_requests() {
+async fn revision_reconcile_sends_requests_only_for_changed_objects() {
     let fixture = Fixture::start().await;
     let controller = fixture.controller();
     requests::pass_sends_requests_only_for_changed_objects(&fixture, &controller).await;
@@ -25,7 +25,7 @@ async fn pass_sends_few_requests() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_on_control_plane() {
+async fn revision_controller_rolls_out_archives_and_deletes_revisions() {
     let fixture = Fixture::start().await;
     let controller = fixture.controller();
     join!(
@@ -65,7 +65,7 @@ async fn revisions_on_control_plane() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_with_garbage_collector() {
+async fn retained_crds_survive_foreground_deletion_and_olm_uninstall() {
     let fixture = Fixture::start_with(Options { controllers: HOUSEKEEPING }).await;
     let controller = fixture.controller();
     uninstall::retained_crd_survives_foreground_deletion(&fixture).await;
@@ -89,7 +89,7 @@ async fn revision_faults_are_reported_and_recover() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn revisions_with_separate_controllers() {
+async fn revision_removal_under_faults_transfers_objects_to_successor() {
     let fixture = Fixture::start().await;
     faults::controller_stops_before_first_list(&fixture).await;
     faults::hanging_requests_delay_no_other_revision(&fixture).await;

@@ -162,7 +162,7 @@ fn objects_without_webhook_must_fit_all_served_versions() {
 }
 
 #[test]
-fn findings_that_objects_cannot_prove_are_not_judged() {
+fn live_crd_check_skips_findings_not_testable_on_objects() {
     let with =
         |field: Value| crd(&[("v1", true, json!({"type": "object", "properties": {"a": field}}))], false);
     let plain = with(json!({"type": "string"}));

@@ -369,7 +369,7 @@ fn unneeded_bundles_are_not_installed() {
 }
 
 #[test]
-fn invalid_questions_return_errors() {
+fn solver_rejects_invalid_range_and_duplicate_packages() {
     let fixture = Fixture::default().catalog("main", 0, &["app 1.0.0 @s"]);
     let error = |fixture: &Fixture| fixture.solve().unwrap_err().to_string();
     assert_eq!(

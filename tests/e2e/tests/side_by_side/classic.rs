@@ -27,7 +27,7 @@ async fn try_case(case: &str) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn recordings_of_classic_olm_run() -> Result<()> {
+async fn recorded_classic_olm_objects_keep_uid_and_owners_on_replay() -> Result<()> {
     let cases = ["own", "multi", "hooks", "harbor", "lift", "fail", "api"].map(try_case);
     stream::iter(cases).buffer_unordered(AT_ONCE).try_collect().await
 }

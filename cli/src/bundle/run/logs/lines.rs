@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn time_is_cut_from_line() {
+    fn log_line_timestamp_is_parsed_and_stripped() {
         let time: Timestamp = "2026-01-02T03:04:05.123456789Z".parse().unwrap();
         for (line, expected) in [
             ("2026-01-02T03:04:05.123456789Z INFO\tready", (Some(time), "INFO\tready")),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn prefix_begins_with_second_source() {
+    fn log_prefix_is_printed_once_second_container_logs() {
         let source = |pod: &str| LogSource {
             pod: pod.to_owned(),
             uid: String::new(),
