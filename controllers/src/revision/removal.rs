@@ -190,12 +190,20 @@ impl Context {
     /// rolled out are about to be archived and adopt nothing.
     ///
     /// # Errors
-    /// The objects of a sibling are unknown. Without them, objects would be deleted instead of adopted.
+    /// The objects of a sibling are unknown. Without them, objects would be deleted instead of adopted. Until then, the
+    /// newer siblings adopt theirs, because they would collide with this revision.
     async fn new_owners(&self, set: &ClusterObjectSet) -> Result<Vec<NewOwner>, UnusableContent> {
         let mut new_owners = Vec::new();
         for sibling in self.siblings(set).iter().rev() {
-            let listed = self.listed(sibling).await.map_err(|error| error.of(&sibling.name_any()))?;
-            new_owners.push(NewOwner::new(owner(sibling), &listed.phases));
+            match self.listed(sibling).await {
+                Ok(listed) => new_owners.push(NewOwner::new(owner(sibling), &listed.phases)),
+                Err(unknown) => {
+                    let engine = self.engine_of(set).map_err(UnusableContent::Unreachable)?;
+                    let handed = engine.hand_over(&owner(set), &new_owners).await;
+                    handed.map_err(|error| UnusableContent::Unreachable(error.to_string()))?;
+                    return Err(unknown.of(&sibling.name_any()));
+                }
+            }
             if sibling.is_true(types::SUCCEEDED) {
                 break;
             }

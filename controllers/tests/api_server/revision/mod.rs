@@ -49,6 +49,7 @@ async fn revision_controller_rolls_out_archives_and_deletes_revisions() {
         removal::archived_revision_without_content_releases_objects(&fixture),
         removal::archived_revision_without_content_or_record_hands_over_and_blocks(&fixture),
         removal::archived_revision_that_never_applied_needs_no_content(&fixture),
+        removal::removal_hands_over_to_newest_revision_while_content_of_another_is_lost(&fixture),
         removal::archived_revision_hands_over_to_sibling_without_secret(&fixture),
         removal::archived_revision_retains_crd_in_use(&fixture),
         removal::uninstall_policy_keep_crds_retains_crds(&fixture),

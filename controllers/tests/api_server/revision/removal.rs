@@ -182,6 +182,33 @@ pub(super) async fn archived_revision_that_never_applied_needs_no_content(fixtur
     fixture.until_condition(&name, "Progressing", "False/Archived revision is archived").await;
 }
 
+pub(super) async fn removal_hands_over_to_newest_revision_while_content_of_another_is_lost(
+    fixture: &Fixture,
+) {
+    let ns = "passed-over";
+    fixture.namespace(ns).await;
+    let [both, held] = ["both", "held"].map(|name| config_map(ns, name, json!({})));
+    let first = fixture.revision(ns, 1, json!([phase("a", &[&both])]), unmodified).await;
+    fixture.until_succeeded(&first).await;
+    let phases = stored(fixture, ns, &[&config_map(ns, "never", json!({}))]).await;
+    fixture.delete(&secret(ns)).await;
+    let second = fixture.revision(ns, 2, phases, unmodified).await;
+    fixture.until_condition(&second, "Progressing", "True/Retrying ").await;
+    let third = fixture.revision(ns, 3, json!([phase("a", &[&held]), phase("b", &[&both])]), waits).await;
+    fixture.until_condition(&third, "Available", "False/ProbeFailure ").await;
+    fixture.delete_revision(&first).await;
+    eventually("the object is handed over", async || {
+        let owner = fixture.get(&both).await?["metadata"]["ownerReferences"][0]["name"].clone();
+        (owner == json!(third)).then_some(())
+    })
+    .await;
+    for map in [&held, &both] {
+        fixture.edit(map, json!({"data": {"ready": "yes"}})).await;
+    }
+    fixture.until_succeeded(&third).await;
+    fixture.until_deleted(&first).await;
+}
+
 /// Removes the record from a revision whose content cannot be read, so that it is not recorded again.
 async fn forget_record(fixture: &Fixture, name: &str) {
     fixture.until_condition(name, "Progressing", "True/Retrying ").await;
