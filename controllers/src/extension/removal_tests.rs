@@ -78,12 +78,15 @@ async fn deletion_follows_uninstall_policy() {
     let text =
         "False/Blocked cannot uninstall: 2 custom resources exist (first: example.com/v1, Kind=Widget ns/b)";
     fixture.until_condition("demo", types::PROGRESSING, text).await;
-    fixture.edit("demo", &foreign).await;
     // The cache cannot be removed, so one finalizer remains (case api-51).
     let place = fixture.cache().join("unpack/extensions/demo");
     fs::remove_dir_all(&place).unwrap();
     fs::write(&place, "in the way").unwrap();
-    fixture.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
+    // One write: each of the changes lets the removal go on.
+    let mut unblocked = foreign;
+    unblocked["metadata"]["annotations"] =
+        json!({"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"});
+    fixture.edit("demo", &unblocked).await;
     let failed = |extension: &ClusterExtension| {
         let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
         let is_reported = line(progressing).starts_with(
