@@ -61,13 +61,12 @@ impl Program {
             (name.to_owned(), LayerEntry::File { mode: 0o755, content: read(path)? }),
             ("tmp".to_owned(), LayerEntry::Dir { mode: 0o1777 }),
         ]);
-        let (root, libraries) = match &self.root {
-            Some(root) => (root.as_path(), foreign_libraries(path, root)?),
-            None => (Path::new("/"), libraries(&output("ldd", &[path.as_os_str()])?)?),
+        let libraries = match &self.root {
+            Some(root) => foreign_libraries(path, root)?,
+            None => libraries(&output("ldd", &[path.as_os_str()])?)?,
         };
-        for library in libraries {
-            let content = read(&root.join(&library))?;
-            files.insert(library, LayerEntry::File { mode: 0o755, content });
+        for (library, file) in libraries {
+            files.insert(library, LayerEntry::File { mode: 0o755, content: read(&file)? });
         }
         Ok(files)
     }
@@ -128,52 +127,58 @@ fn output(program: &str, arguments: &[&OsStr]) -> Result<String> {
     Ok(String::from_utf8_lossy(&run.stdout).into_owned())
 }
 
-/// Paths in the output of `ldd`, without the first slash: `name => /path (address)` or `/path (address)`. Empty for
-/// a statically linked program.
-fn libraries(listing: &str) -> Result<Vec<String>> {
-    let mut paths = Vec::new();
+/// Libraries in the output of `ldd`: `name => /path (address)` or `/path (address)`. Without any for a statically
+/// linked program. Returns files by their path in an image.
+fn libraries(listing: &str) -> Result<BTreeMap<String, PathBuf>> {
+    let mut files = BTreeMap::new();
     for line in listing.lines().map(str::trim) {
         let target = line.split_once("=> ").map_or(line, |(_, target)| target);
         ensure!(target != "not found", "ldd: {line}");
         if let Some(path) = target.strip_prefix('/') {
-            paths.push(path.split(" (").next().unwrap_or(path).to_owned());
+            let path = path.split(" (").next().unwrap_or(path);
+            files.insert(path.to_owned(), Path::new("/").join(path));
         }
     }
-    Ok(paths)
+    Ok(files)
 }
 
-/// Loader and libraries of a program of another architecture, which `ldd` cannot run: paths relative to `root`.
-fn foreign_libraries(program: &Path, root: &Path) -> Result<Vec<String>> {
+/// Loader and libraries of a program of another architecture, which `ldd` cannot run. Returns files in `root` by their
+/// path in an image.
+fn foreign_libraries(program: &Path, root: &Path) -> Result<BTreeMap<String, PathBuf>> {
     let mut found = BTreeMap::new();
     let mut pending = vec![program.to_owned()];
     while let Some(file) = pending.pop() {
         let arguments = ["--wide", "--dynamic", "--program-headers"].map(OsStr::new);
         let listing = output("readelf", &[&arguments[..], &[file.as_os_str()]].concat())?;
-        for name in needed(&listing) {
-            if let Entry::Vacant(entry) = found.entry(name) {
-                let name = entry.key();
-                let path = find_library(name, root)
+        for path in needed(&listing) {
+            let name = path.rsplit('/').next().unwrap_or(&path);
+            if let Entry::Vacant(entry) = found.entry(name.to_owned()) {
+                let library = find_library(name, root)
                     .with_context(|| format!("{}: no {name} in {}", file.display(), root.display()))?;
-                pending.push(root.join(&path));
-                entry.insert(path);
+                pending.push(library.clone());
+                // The kernel looks for the loader at the path in the program, which can be a link in the root.
+                let inside = match path.strip_prefix('/') {
+                    Some(path) => path.to_owned(),
+                    None => library.strip_prefix(root)?.to_str().context("path is not UTF-8")?.to_owned(),
+                };
+                entry.insert((inside, library));
             }
         }
     }
     Ok(found.into_values().collect())
 }
 
-/// Names of the loader and of needed libraries in the output of `readelf`.
+/// Path of the loader and names of needed libraries in the output of `readelf`.
 fn needed(listing: &str) -> Vec<String> {
     let name = |line: &str| {
         let (_, rest) = line.split_once("interpreter: ").or_else(|| line.split_once("(NEEDED)"))?;
-        let name = rest.trim().trim_start_matches("Shared library:").trim_matches([' ', '[', ']']);
-        Some(name.rsplit('/').next().unwrap_or(name).to_owned())
+        Some(rest.trim().trim_start_matches("Shared library:").trim_matches([' ', '[', ']']).to_owned())
     };
     listing.lines().filter_map(name).collect()
 }
 
-/// Path of a library in `root`: in `lib`, or a folder of it such as `lib/aarch64-linux-gnu`.
-fn find_library(name: &str, root: &Path) -> Option<String> {
+/// Library in `root`: in `lib`, or a folder of it such as `lib/aarch64-linux-gnu`.
+fn find_library(name: &str, root: &Path) -> Option<PathBuf> {
     let lib = root.join("lib");
     let mut folders: Vec<PathBuf> = lib
         .read_dir()
@@ -183,8 +188,7 @@ fn find_library(name: &str, root: &Path) -> Option<String> {
         .collect();
     folders.sort();
     folders.insert(0, lib);
-    let path = folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())?;
-    Some(path.strip_prefix(root).ok()?.to_str()?.to_owned())
+    folders.into_iter().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 #[cfg(test)]
@@ -196,8 +200,9 @@ mod tests {
         let listing = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f)\n\
                        \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
         let expected = ["lib/x86_64-linux-gnu/libm.so.6", "lib64/ld-linux-x86-64.so.2"];
-        assert_eq!(libraries(listing).unwrap(), expected);
-        assert_eq!(libraries("\tstatically linked\n").unwrap(), [""; 0]);
+        let expected = expected.map(|path| (path.to_owned(), Path::new("/").join(path)));
+        assert_eq!(libraries(listing).unwrap(), BTreeMap::from(expected));
+        assert_eq!(libraries("\tstatically linked\n").unwrap(), BTreeMap::new());
         let error = libraries("\tlibx.so => not found\n").unwrap_err().to_string();
         assert_eq!(error, "ldd: libx.so => not found");
     }
@@ -216,18 +221,23 @@ mod tests {
     #[test]
     fn libraries_of_foreign_program_are_found_like_those_of_ldd() {
         let program = std::env::current_exe().unwrap();
-        let names = |paths: Vec<String>| {
+        let names = |files: &BTreeMap<String, PathBuf>| {
             let name = |path: &String| path.rsplit('/').next().unwrap().to_owned();
-            paths.iter().map(name).collect::<std::collections::BTreeSet<_>>()
+            files.keys().map(name).collect::<std::collections::BTreeSet<_>>()
         };
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("lib/some-linux-gnu");
         std::fs::create_dir_all(&folder).unwrap();
         let expected = libraries(&output("ldd", &[program.as_os_str()]).unwrap()).unwrap();
-        for path in &expected {
-            std::fs::copy(Path::new("/").join(path), folder.join(path.rsplit('/').next().unwrap())).unwrap();
+        for file in expected.values() {
+            std::fs::copy(file, folder.join(file.file_name().unwrap())).unwrap();
         }
-        assert_eq!(names(foreign_libraries(&program, root.path()).unwrap()), names(expected));
+        let found = foreign_libraries(&program, root.path()).unwrap();
+        assert_eq!(names(&found), names(&expected));
+        // The loader is where the program expects it, wherever the root has it.
+        let loader =
+            |files: &BTreeMap<String, PathBuf>| files.keys().find(|path| path.contains("/ld-linux")).cloned();
+        assert_eq!(loader(&found), loader(&expected));
         std::fs::remove_file(folder.join("libc.so.6")).unwrap();
         let error = foreign_libraries(&program, root.path()).unwrap_err().to_string();
         assert!(error.contains(": no libc.so.6 in "), "{error}");
@@ -241,7 +251,7 @@ mod tests {
     fn needed_parses_readelf_output() {
         let listing = "      [Requesting program interpreter: /lib/ld-linux-aarch64.so.1]\n \
                        0x0000000000000001 (NEEDED)             Shared library: [libc.so.6]\n";
-        assert_eq!(needed(listing), ["ld-linux-aarch64.so.1", "libc.so.6"]);
+        assert_eq!(needed(listing), ["/lib/ld-linux-aarch64.so.1", "libc.so.6"]);
     }
 
     #[test]
@@ -254,6 +264,7 @@ mod tests {
         };
         assert_eq!(architecture(&header(1, 62, 0)).unwrap(), "amd64");
         assert_eq!(architecture(&header(1, 183, 0)).unwrap(), "arm64");
+        assert_eq!(architecture(&header(1, 21, 0)).unwrap(), "ppc64le");
         assert_eq!(architecture(&header(2, 0, 22)).unwrap(), "s390x");
         assert!(architecture(&header(2, 0, 21)).is_err());
         assert_eq!(architecture(&[0; 20]).unwrap_err().to_string(), "not an ELF file");
