@@ -105,7 +105,7 @@ async fn registry_faults_are_reported_and_retried() {
         fixture.registry.add_fault(&request, FOREVER, row.fault);
         fixture.create(row.name, &format!("a/{}:v1", row.name), json!({})).await;
     }
-    let flags = ["--image-limits=pull-timeout=3s,file-bytes=1Mi,unpacked-bytes=80Mi,ratio=50"];
+    let flags = ["--image-limits=pull-timeout=10s,file-bytes=1Mi,unpacked-bytes=80Mi,ratio=50"];
     let catalogd = Catalogd::start_alone(&fixture, "pod", &flags).await;
     fixture.create("healthy", "a/healthy:v1", json!({})).await;
     fixture.until_served("healthy", &digests["healthy"]).await;

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
-use olm_control_plane::eventually;
+use olm_control_plane::{PATIENCE, eventually};
 use olm_servers::{
     Bundle, Call, Catalog, Fault, Programs, Proxy, Published, Rule, Server, ServerFixture, When, Workloads,
 };
@@ -285,7 +285,7 @@ impl Fixture {
         };
         let expected = plain(before);
         let mut found = plain(&self.objects(package).await);
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        let deadline = std::time::Instant::now() + PATIENCE;
         while found != expected && std::time::Instant::now() < deadline {
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             found = plain(&self.objects(package).await);

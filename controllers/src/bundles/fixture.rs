@@ -3,12 +3,14 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
+use olm_control_plane::PATIENCE;
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::*;
 
@@ -104,7 +106,9 @@ impl HangingRegistry {
 
     /// Waits until there are this many connections.
     pub(crate) async fn until_connections(&self, expected: usize) {
-        self.connections.clone().wait_for(|count| *count == expected).await.unwrap();
+        let mut connections = self.connections.clone();
+        let reached = timeout(PATIENCE, connections.wait_for(|count| *count == expected)).await;
+        reached.unwrap_or_else(|_| panic!("there are not {expected} connections")).unwrap();
     }
 }
 

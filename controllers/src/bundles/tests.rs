@@ -1,10 +1,12 @@
 use std::io::Read;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
 use olm_api::ClusterExtension;
 use olm_bundle::Certificates;
+use olm_control_plane::ports::free_port;
 use olm_image::Image;
 use olm_image::registry::Registry;
 use olm_oci::{Config, Limits, RegistryPaths};
@@ -184,7 +186,7 @@ async fn images_are_stored_while_an_extension_needs_them() {
 async fn unreachable_registry_gives_equal_messages() {
     let directory = tempfile::tempdir().unwrap();
     // A closed port, and a server that closes connections, from another client port each time.
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
     let rude = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let hangs_up = rude.local_addr().unwrap();
     // It closes after reading the request, so that the error is always the same. A reset would give another one.

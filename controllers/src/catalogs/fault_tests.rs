@@ -211,7 +211,7 @@ async fn shutdown_does_not_wait_for_catalogd() {
     let catalog = catalogd.publish("main", 1, &["a"]);
     let side = CacheFixture::start(cache.path(), &[&catalog]);
     side.expect_error(&catalog, "a", NOT_FOUND).await;
-    assert_eq!(catalogd.requests().len(), 1);
+    until("the request", async || catalogd.requests().len() == 1).await;
     side.end().await;
 }
 

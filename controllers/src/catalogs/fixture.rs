@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -17,6 +18,7 @@ use catalogd::http::{CatalogServer, router};
 use futures::{StreamExt, stream};
 use kube::runtime::watcher::Event;
 use olm_api::ClusterCatalog;
+use olm_control_plane::ports::free_port;
 use olm_resolve::{CatalogError, Indexing, Offer};
 use olm_runtime::metrics::Metrics;
 use olm_serving::ca_pool::{CaPool, CaSources};
@@ -70,7 +72,9 @@ impl Catalogd {
         let cache = tempfile::tempdir().unwrap();
         let store = Arc::new(Store::open(cache.path()).unwrap());
         let state = ServerState::default();
-        let server = serve(&store, &state, (Ipv4Addr::LOCALHOST, 0).into());
+        // Reserved, because a stopped server starts again on the same port.
+        let port = free_port().unwrap();
+        let server = serve(&store, &state, (Ipv4Addr::LOCALHOST, port).into());
         Self { address: server.address, store, state, server, _cache: cache }
     }
 
@@ -214,10 +218,12 @@ pub(super) fn singles(catalog: &str, package: &str) -> [String; 2] {
     ]
 }
 
-/// All files below a folder, sorted.
+/// All files below a folder, sorted. A folder that was just removed has none.
 pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
+    let entries =
+        fs::read_dir(folder).map_err(|error| assert_eq!(error.kind(), ErrorKind::NotFound, "{error}"));
+    for entry in entries.into_iter().flatten() {
         let path = entry.unwrap().path();
         if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
     }

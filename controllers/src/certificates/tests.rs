@@ -93,13 +93,16 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
     fixture.revise(&extension, 1, &phases).await;
     assert_eq!(fixture.until_injected(&OBJECTS).await, bundle);
     for (kind, name) in OBJECTS {
-        let live = fixture.live(kind, name).await.unwrap();
         // The engine creates configurations with their bundle, and never writes it again.
         let expected = match kind {
             Definition => &[WEBHOOK_CERTIFICATES_MANAGER][..],
             _ => &[WEBHOOK_CERTIFICATES_MANAGER, REVISION_ENGINE_MANAGER],
         };
-        assert_eq!(managers(&live, "f:caBundle"), expected, "{name}");
+        eventually(&format!("{name}: managers of caBundle are {expected:?}"), async || {
+            let live = fixture.live(kind, name).await?;
+            (managers(&live, "f:caBundle") == expected).then_some(())
+        })
+        .await;
     }
     eventually("the webhook is called", async || fixture.call().await.ok()).await;
 

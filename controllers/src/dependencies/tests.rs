@@ -60,7 +60,7 @@ async fn dependency_providers_and_served_apis_are_read_from_cluster() {
     eventually("discovery shows what is established", async || {
         dependencies.changed();
         let (around, _) = dependencies.surroundings("app", |_, _| true).await.unwrap();
-        around.served.contains(&gvk("v1beta1", "Spare"))
+        ["v1", "v1beta1"].iter().all(|version| around.served.contains(&gvk(version, "Spare")))
     })
     .await;
     let (around, dependents) = dependencies.surroundings("app", |_, _| true).await.unwrap();

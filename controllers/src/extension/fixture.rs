@@ -17,7 +17,7 @@ use kube::core::ObjectMeta;
 use olm_api::ClusterCatalog;
 use olm_api::conditions::{self, Status, types};
 use olm_bundle::Certificates;
-use olm_control_plane::{ControlPlane, Options};
+use olm_control_plane::{ControlPlane, Options, PATIENCE};
 use olm_runtime::Component;
 use olm_serving::ca_pool::{CaPool, CaSources};
 use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
@@ -37,8 +37,6 @@ pub(super) const SYSTEM: &str = "olmv1-system";
 /// Install namespace of the extensions.
 pub(super) const NAMESPACE: &str = "ns";
 
-/// Generous, because tests share the machine with compilers.
-const TIMEOUT: Duration = Duration::from_secs(40);
 /// Poll interval.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -321,7 +319,7 @@ impl Fixture {
 
     /// Polls until there is an answer.
     pub(super) async fn eventually<T>(&self, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-        let found = timeout(TIMEOUT, async {
+        let found = timeout(PATIENCE, async {
             loop {
                 if let Some(found) = ask().await {
                     return found;

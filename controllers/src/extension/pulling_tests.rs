@@ -12,7 +12,7 @@ use super::fixture::{DONE, Fixture, Release, version};
 use crate::bundles::fixture::HangingRegistry;
 
 /// Time limit for the shutdown, far below the deadlines of pulls.
-const STOP: Duration = Duration::from_secs(5);
+const STOP: Duration = Duration::from_secs(20);
 
 fn release(version_: &'static str, image: String) -> Release {
     Release { image: Some(image), ..version(version_, "a") }
@@ -26,6 +26,9 @@ async fn hanging_registry_delays_no_other_extension() {
     let versions = [release("1.0.0", first.clone()), version("2.0.0", "a"), release("3.0.0", last.clone())];
     fixture.publish("main", &versions).await;
     let exactly = |version: &str| json!({"version": version});
+    // With the catalog in the cache, no resolution fails.
+    fixture.create("first", &exactly("2.0.0"), &json!({})).await;
+    fixture.revision("first-1").await;
     let names: Vec<String> = (0..CONCURRENCY + 8).map(|number| format!("hanging-{number}")).collect();
     for name in &names {
         fixture.create(name, &exactly("1.0.0"), &json!({})).await;

@@ -1,6 +1,7 @@
 //! Deletion of an extension on a real API server.
 
 use std::fs;
+use std::path::PathBuf;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
@@ -46,6 +47,27 @@ async fn policy(fixture: &Fixture, revision: &str) -> Option<String> {
     set.annotations().get("ext.olm.operatorframework.io/uninstall-policy").cloned()
 }
 
+/// Unblocks the removal with the policy `KeepCRDs`, and waits until its cache cannot be removed, so that one finalizer
+/// remains (case api-51). Returns the path of the file that is in the way.
+async fn obstruct_cache(fixture: &Fixture, mut finalizers: serde_json::Value) -> PathBuf {
+    let place = fixture.cache().join("unpack/extensions/demo");
+    fs::remove_dir_all(&place).unwrap();
+    fs::write(&place, "in the way").unwrap();
+    // One write, because each of the changes alone unblocks the removal.
+    finalizers["metadata"]["annotations"] =
+        json!({"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"});
+    fixture.edit("demo", &finalizers).await;
+    let failed = |extension: &ClusterExtension| {
+        let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
+        let is_reported = line(progressing).starts_with(
+            "True/Retrying finalizer \"olm.operatorframework.io/cleanup-unpack-cache\" failed: ",
+        );
+        (is_reported && extension.finalizers() == [FINALIZERS[0], "example.com/foreign"]).then_some(())
+    };
+    fixture.until("the failed finalizer", "demo", failed).await;
+    place
+}
+
 // docs/design/additions.md#uninstall-policy, docs/design/apply.md#recreated-extensions; cases additions-a49,
 // additions-a50, api-51
 #[tokio::test(flavor = "multi_thread")]
@@ -78,23 +100,7 @@ async fn deletion_follows_uninstall_policy() {
     let text =
         "False/Blocked cannot uninstall: 2 custom resources exist (first: example.com/v1, Kind=Widget ns/b)";
     fixture.until_condition("demo", types::PROGRESSING, text).await;
-    // The cache cannot be removed, so one finalizer remains (case api-51).
-    let place = fixture.cache().join("unpack/extensions/demo");
-    fs::remove_dir_all(&place).unwrap();
-    fs::write(&place, "in the way").unwrap();
-    // One write: each of the changes lets the removal go on.
-    let mut unblocked = foreign;
-    unblocked["metadata"]["annotations"] =
-        json!({"ext.olm.operatorframework.io/uninstall-policy": "KeepCRDs"});
-    fixture.edit("demo", &unblocked).await;
-    let failed = |extension: &ClusterExtension| {
-        let progressing = conditions::find(&extension.status.as_ref()?.conditions, types::PROGRESSING)?;
-        let is_reported = line(progressing).starts_with(
-            "True/Retrying finalizer \"olm.operatorframework.io/cleanup-unpack-cache\" failed: ",
-        );
-        (is_reported && extension.finalizers() == [FINALIZERS[0], "example.com/foreign"]).then_some(())
-    };
-    fixture.until("the failed finalizer", "demo", failed).await;
+    let place = obstruct_cache(&fixture, foreign).await;
     assert_eq!(
         policy(&fixture, "demo-1").await.as_deref(),
         Some("KeepCRDs"),

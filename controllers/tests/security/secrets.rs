@@ -1,6 +1,8 @@
 //! Credentials and the content of Secrets appear in no log at any verbosity, condition, revision or Event
 //! (docs/design/operations.md#hardening).
 
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -63,6 +65,7 @@ async fn secrets_appear_in_no_log_condition_revision_or_event() {
     write_pull_secret(&fixture, CHANGED).await;
     fixture.until_installed("lamp", "1.1.0").await.unwrap();
     for folder in ["catalogd", "operator-controller", "tmp"] {
+        assert!(fixture.file(folder).is_dir(), "{folder}");
         for secret in logins() {
             assert_eq!(files_with(&fixture.file(folder), &secret), Vec::<PathBuf>::new(), "{secret:?}");
         }
@@ -89,14 +92,19 @@ async fn write_pull_secret(fixture: &ServerFixture, password: &str) {
     api.patch("pull", &PatchParams::apply("test").force(), &Patch::Apply(secret)).await.unwrap();
 }
 
-/// Files below `folder` that contain `text`.
+/// Files below `folder` that contain `text`. The servers may remove files meanwhile.
 fn files_with(folder: &Path, text: &str) -> Vec<PathBuf> {
+    fn existing<T>(result: io::Result<T>) -> Option<T> {
+        result.map_err(|error| assert_eq!(error.kind(), io::ErrorKind::NotFound, "{error}")).ok()
+    }
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    for entry in existing(fs::read_dir(folder)).into_iter().flatten() {
+        let Some(path) = existing(entry).map(|entry| entry.path()) else { continue };
         if path.is_dir() {
             found.extend(files_with(&path, text));
-        } else if std::fs::read(&path).unwrap().windows(text.len()).any(|window| window == text.as_bytes()) {
+        } else if let Some(bytes) = existing(fs::read(&path))
+            && bytes.windows(text.len()).any(|window| window == text.as_bytes())
+        {
             found.push(path);
         }
     }
@@ -123,10 +131,10 @@ async fn refused_catalog(fixture: &ServerFixture) {
 
 /// Values that must not appear anywhere: plain, encoded, and as byte lists of either.
 fn secrets(fixture: &ServerFixture) -> Vec<String> {
-    let key = std::fs::read_to_string(fixture.file("tls.key")).unwrap();
+    let key = fs::read_to_string(fixture.file("tls.key")).unwrap();
     let key = key.lines().nth(1).unwrap().to_owned();
     let access: Value =
-        serde_json::from_str(&std::fs::read_to_string(fixture.plane.kubeconfig()).unwrap()).unwrap();
+        serde_json::from_str(&fs::read_to_string(fixture.plane.kubeconfig()).unwrap()).unwrap();
     let token = access.pointer("/users/0/user/token").and_then(Value::as_str).unwrap().to_owned();
     let others = vec![
         token,

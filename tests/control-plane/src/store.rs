@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::Error;
 
 /// Deadline of [`Store::reset`] and of the objects that the API server creates after it is ready.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of consecutive reads without a difference: the API server learns of changes by watching.
 const CLEAN_READS: usize = 2;

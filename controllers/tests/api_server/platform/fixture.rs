@@ -37,6 +37,18 @@ impl RunningController {
     pub(super) async fn until_passes(&self, count: u64) {
         eventually("a pass completes", async || (self.passes() >= count).then_some(())).await;
     }
+
+    /// Waits until a pass has evaluated the earlier changes of this object, by changing a label of it. Twice, because one
+    /// pass may be under way.
+    pub(super) async fn evaluate(&self, api: &Api<DynamicObject>, name: &str) {
+        for _ in 0..2 {
+            let passes = self.passes();
+            let label = jiff::Timestamp::now().as_nanosecond().to_string();
+            let patch = Patch::Merge(json!({"metadata": {"labels": {"changed": label}}}));
+            api.patch(name, &PatchParams::default(), &patch).await.unwrap();
+            self.until_passes(passes + 1).await;
+        }
+    }
 }
 
 pub(super) fn settings() -> Settings {

@@ -80,7 +80,7 @@ async fn own_cluster_operator_follows_verdict() {
     // Case operations-a41: the old bundle blocks until its revision is archived
     let since = transition(&fixture).await;
     fixture.install("kiwi", 2, &openshift_limit("\"4.20\"")).await;
-    controller.until_passes(controller.passes() + 1).await;
+    controller.evaluate(&fixture.cluster_versions(), "version").await;
     assert_eq!(transition(&fixture).await, since);
     fixture.archive("kiwi-1").await;
     // Case operations-a39
@@ -162,14 +162,9 @@ async fn versions(fixture: &Fixture) -> [Option<String>; 2] {
 
 // Case operations-a50
 async fn unchanged_verdict_is_not_written(fixture: &Fixture, controller: &RunningController) {
-    controller.until_passes(controller.passes() + 1).await;
+    controller.evaluate(&fixture.cluster_versions(), "version").await;
     let before = versions(fixture).await;
-    for round in 0..2 {
-        let passes = controller.passes();
-        let patch = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
-        fixture.cluster_versions().patch("version", &PatchParams::default(), &patch).await.unwrap();
-        controller.until_passes(passes + 1).await;
-    }
+    controller.evaluate(&fixture.cluster_versions(), "version").await;
     assert_eq!(versions(fixture).await, before);
 }
 
@@ -236,12 +231,7 @@ async fn contended_cluster_operator_is_yielded(
     fixture.until_upgradeable("True/Theirs: 4").await;
     // The whole object is skipped, not only the condition.
     fixture.set_status(&fixture.cluster_operators(), "olm", json!({"versions": null})).await;
-    for round in 0..2 {
-        let passes = controller.passes();
-        let patch = Patch::Merge(json!({"metadata": {"labels": {"fight": round.to_string()}}}));
-        fixture.cluster_versions().patch("version", &PatchParams::default(), &patch).await.unwrap();
-        controller.until_passes(passes + 1).await;
-    }
+    controller.evaluate(&fixture.cluster_versions(), "version").await;
     let object = fixture.until_upgradeable("True/Theirs: 4").await;
     assert!(object.data["status"].get("versions").is_none());
     let event = "ClusterOperatorContended: ";
@@ -280,19 +270,14 @@ async fn verdict_is_contributed_to_olm_object_until_its_operator_takes_over() {
 
     // An unchanged verdict is not written again.
     let before = olms.get("cluster").await.unwrap().resource_version();
-    controller.until_passes(controller.passes() + 1).await;
+    controller.evaluate(&gates, "cluster").await;
     assert_eq!(olms.get("cluster").await.unwrap().resource_version(), before);
 
     // The gate makes the OLM operator evaluate revisions. Until it has, only our condition blocks an update.
     let on =
         json!({"featureGates": [{"version": "4.18.3", "enabled": [{"name": "NewOLMBoxCutterRuntime"}]}]});
     fixture.set_status(&gates, "cluster", on).await;
-    for round in 0..2 {
-        let passes = controller.passes();
-        let patch = Patch::Merge(json!({"metadata": {"labels": {"round": round.to_string()}}}));
-        gates.patch("cluster", &PatchParams::default(), &patch).await.unwrap();
-        controller.until_passes(passes + 1).await;
-    }
+    controller.evaluate(&gates, "cluster").await;
     let object = olms.get("cluster").await.unwrap();
     assert_eq!(object.resource_version(), before);
     // The OLM operator has evaluated, so our condition must no longer block.

@@ -102,7 +102,7 @@ pub(super) async fn progress_of_rollout_is_written_at_intervals(fixture: &Fixtur
     let missing = "False/ProbeFailure Object ConfigMap.v1 progress/a: missing key: \"data.ready\"";
     fixture.until_condition(&name, "Available", missing).await;
     let set = fixture.sets().get(&name).await.unwrap();
-    let only = WatchParams::default().fields(&format!("metadata.name={name}"));
+    let only = WatchParams::default().fields(&format!("metadata.name={name}")).disable_bookmarks();
     let writes = fixture.sets().watch(&only, &set.resource_version().unwrap()).await.unwrap();
     let started = Instant::now();
     for value in 1..=30 {
