@@ -20,6 +20,9 @@ use crate::error::CliError;
 use crate::session::Session;
 use crate::source::Cluster;
 
+/// Limit of concurrent calls of [`Console::render`].
+const RENDERED: usize = 4;
+
 /// State of the console, shared by all requests.
 pub(crate) type App = Arc<Console>;
 
@@ -39,6 +42,8 @@ pub(crate) struct Console {
     pub(super) bundles: BundleCache,
     /// Bounds the work of [`install::detached`].
     pub(super) detached: Arc<Semaphore>,
+    /// Bounds [`Self::render`].
+    rendered: Arc<Semaphore>,
     /// Requests that follow the cluster.
     pub(super) followers: Arc<Followers>,
     /// Session for calls to the API server. It has no progress lines.
@@ -91,9 +96,27 @@ impl Console {
             read_only: args.read_only,
             bundles: BundleCache::default(),
             detached: Arc::new(Semaphore::new(DETACHED)),
+            rendered: Arc::new(Semaphore::new(RENDERED)),
             followers: Arc::default(),
             session: session.in_background(),
         })
+    }
+
+    /// Runs `work`, which holds all bundles of a package, when its turn comes. A disconnect does not end it.
+    ///
+    /// # Errors
+    /// Errors of `work`.
+    pub(super) async fn render<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
+    ) -> Result<T, CliError> {
+        let permit = Arc::clone(&self.rendered).acquire_owned().await;
+        let run = move || {
+            let _permit = permit;
+            work()
+        };
+        let done = tokio::task::spawn_blocking(run).await;
+        done.map_err(|_| CliError::operational("rendering the page ended early"))?
     }
 }
 

@@ -41,14 +41,13 @@ pub(super) async fn page(
     Query(choice): Query<Choice>,
 ) -> Result<Page, PageError> {
     let content = console.library.content(&catalog, &console, &visitor).await?;
-    let rendered = tokio::task::spawn_blocking(move || {
+    let rendered = console.render(move || {
         let read = content.package(&package)?;
         let summary = content.packages.iter().find(|summary| summary.name == package);
         let unknown = Summary::default();
         render(&read, summary.unwrap_or(&unknown), &choice)
     });
-    let failed = |_| CliError::operational("rendering the package ended early");
-    Ok(rendered.await.map_err(failed)??)
+    Ok(rendered.await?)
 }
 
 fn render(package: &CatalogPackage, summary: &Summary, choice: &Choice) -> Result<Page, CliError> {

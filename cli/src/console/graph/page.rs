@@ -31,8 +31,7 @@ pub(super) async fn page(
 ) -> Result<Page, PageError> {
     let content = console.library.content(&catalog, &console, &visitor).await?;
     let title = format!("Upgrade graph of {package}");
-    let drawn = tokio::task::spawn_blocking(move || body(&catalog, &content.package(&package)?, &state));
-    let body = drawn.await.map_err(|_| CliError::operational("drawing the graph ended early"))??;
+    let body = console.render(move || body(&catalog, &content.package(&package)?, &state)).await?;
     Ok(Page::new(Section::Catalog, title, body))
 }
 
