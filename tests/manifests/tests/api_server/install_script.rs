@@ -198,9 +198,14 @@ async fn install_script_is_idempotent_and_rejects_a_second_installation() {
 
     finish_rollouts(&server, "other");
     let (_, all) = script.dry_run(&["-n", "other"]);
-    let versions =
-        || -> Vec<Value> { all.iter().map(|object| server.get(object)["metadata"].clone()).collect() };
-    let before = versions();
+    let versions = async || {
+        let mut versions = Vec::new();
+        for object in &all {
+            versions.push(server.get(object).await["metadata"].clone());
+        }
+        versions
+    };
+    let before = versions().await;
     for _ in 0..2 {
         let printed = script.run(&["-n", "other"], &[]).succeeded();
         assert!(
@@ -212,7 +217,7 @@ async fn install_script_is_idempotent_and_rejects_a_second_installation() {
             assert!(printed.contains(&done), "{printed}");
         }
     }
-    assert_eq!(versions(), before, "the second run changed objects");
+    assert_eq!(versions().await, before, "the second run changed objects");
     for metadata in before {
         let managers: Vec<&str> = metadata["managedFields"]
             .as_array()
@@ -247,7 +252,7 @@ async fn installation_of_the_reference_is_adopted() {
     server.apply(&super::data("reference-installation.yaml"), &[]);
     script.run(&[], &[("SERVER_WAIT_TIMEOUT", "1s")]).failed();
     for deployment in of_kind(&olm_manifests::objects("install.yaml"), "Deployment") {
-        let stored = server.get(deployment);
+        let stored = server.get(deployment).await;
         for at in ["/spec/template/spec/volumes", "/spec/template/spec/containers/0/volumeMounts"] {
             let names = |object: &Value| -> Vec<String> {
                 object

@@ -14,6 +14,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::discovery::pinned_kind;
+use kube::{Api, Client, Config, api::DynamicObject};
 use olm_control_plane::{ControlPlane, Options};
 use olm_manifests::{container, identity, named, objects, objects_at, of_kind, path, text};
 use serde_json::{Value, json};
@@ -66,17 +70,26 @@ impl Server {
         self.kubectl(&arguments, "")
     }
 
-    fn get(&self, object: &Value) -> Value {
-        let kind = text(object, "/kind");
-        let (group, _) = text(object, "/apiVersion").split_once('/').unwrap_or_default();
-        let kind = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let namespace = text(object, "/metadata/namespace");
-        let name = text(object, "/metadata/name");
-        let mut arguments = vec!["get", &kind, name, "--output", "json", "--show-managed-fields"];
-        if !namespace.is_empty() {
-            arguments.extend(["--namespace", namespace]);
-        }
-        serde_json::from_str(&self.kubectl(&arguments, "")).unwrap()
+    async fn get(&self, object: &Value) -> Value {
+        let version = text(object, "/apiVersion");
+        let (group, version) = version.split_once('/').unwrap_or(("", version));
+        let kind = GroupVersionKind::gvk(group, version, text(object, "/kind"));
+        let client = self.plane.client();
+        let (resource, _) = pinned_kind(&client, &kind).await.unwrap();
+        let api: Api<DynamicObject> = match text(object, "/metadata/namespace") {
+            "" => Api::all_with(client, &resource),
+            namespace => Api::namespaced_with(client, namespace, &resource),
+        };
+        serde_json::to_value(api.get(text(object, "/metadata/name")).await.unwrap()).unwrap()
+    }
+
+    /// Client of a ServiceAccount, given by namespace and name.
+    async fn client_of(&self, (namespace, name): (&str, &str)) -> Client {
+        let kubeconfig = Kubeconfig::read_from(self.plane.kubeconfig()).unwrap();
+        let mut config =
+            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        config.auth_info.impersonate = Some(format!("system:serviceaccount:{namespace}:{name}"));
+        Client::try_from(config).unwrap()
     }
 
     /// Checks that the pods of the file's Deployments are admitted.
@@ -113,14 +126,14 @@ async fn every_variant_is_valid_and_can_replace_every_other() {
         server.admits_pods(variant);
         // No volume of a previous variant remains.
         for deployment in of_kind(&objects(variant), "Deployment") {
-            let stored = server.get(deployment);
+            let stored = server.get(deployment).await;
             let count =
                 |object: &Value| object["spec"]["template"]["spec"]["volumes"].as_array().unwrap().len();
             assert_eq!(count(&stored), count(deployment), "{variant}: {}", identity(deployment));
             assert_eq!(container(&stored)["args"], container(deployment)["args"], "{variant}");
         }
         let admin = "operator-controller-cluster-admin-rolebinding";
-        let binding = server.get(named(&objects(variant), "ClusterRoleBinding", admin));
+        let binding = server.get(named(&objects(variant), "ClusterRoleBinding", admin)).await;
         assert_eq!(binding.get("subjects").is_some(), variant != "hardened.yaml", "{variant}: {binding}");
         if variant == "install.yaml" {
             assert!(
@@ -154,7 +167,7 @@ async fn installation_of_the_reference_is_adopted() {
         server.apply(&path("install.yaml"), after);
         let ours = objects("install.yaml");
         for object in &ours {
-            let stored = server.get(object);
+            let stored = server.get(object).await;
             let was = reference.iter().find(|old| identity(old) == identity(object));
             match text(object, "/kind") {
                 "Deployment" => {

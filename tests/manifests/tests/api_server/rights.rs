@@ -1,11 +1,10 @@
 //! All rights of the accounts of each install file, and of `hardened.yaml` with each additional file: every verb on
-//! every discovered kind, as the API server answers, compared with `data/rights.txt`. `WRITE_RIGHTS=1` rewrites that
-//! file.
+//! every discovered kind that one of the account's rules grants, as the API server lists them, compared with
+//! `data/rights.txt`. `WRITE_RIGHTS=1` rewrites that file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use futures::{StreamExt, stream};
-use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use k8s_openapi::api::authorization::v1::{ResourceRule, SelfSubjectRulesReview, SubjectAccessReview};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use kube::Client;
@@ -34,8 +33,6 @@ const SPECIAL: [(&str, &str, &[&str]); 8] = [
 ];
 /// Checked namespaces in addition to those of the install file. `""` is the whole cluster.
 const NAMESPACES: [&str; 4] = ["", "default", "kube-system", "openshift-config"];
-/// Number of concurrent reviews.
-const AT_ONCE: usize = 24;
 
 /// A verb on a kind, for one name or all, in a namespace or the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,26 +87,44 @@ async fn names(client: &Client) -> Vec<(Vec<String>, Vec<String>)> {
 
 async fn allowed(client: &Client, account: (&str, &str), right: &Right) -> bool {
     let (namespace, name) = account;
-    let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
     let review = json!({"spec": {
         "user": format!("system:serviceaccount:{namespace}:{name}"),
         "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}"), "system:authenticated"],
-        "resourceAttributes": {"namespace": right.namespace, "group": right.group, "resource": resource,
-            "subresource": subresource, "name": right.name, "verb": right.verb}}});
+        "resourceAttributes": {"namespace": right.namespace, "group": right.group, "resource": right.resource,
+            "verb": right.verb}}});
     let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
     let review = serde_json::from_value(review).unwrap();
     reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap().allowed
 }
 
-/// Subset of `rights` that the account has.
-async fn filter(client: &Client, account: (&str, &str), rights: Vec<Right>) -> BTreeSet<Right> {
-    let ask = async |right: Right| allowed(client, account, &right).await.then_some(right);
-    stream::iter(rights).map(ask).buffer_unordered(AT_ONCE).filter_map(async |right| right).collect().await
+/// Rules that bind the account in a namespace. In one without RoleBindings, these are the rules of the whole cluster.
+async fn rules(account: &Client, namespace: &str) -> Vec<ResourceRule> {
+    let reviews: Api<SelfSubjectRulesReview> = Api::all(account.clone());
+    let namespace = if namespace.is_empty() { "no-role-bindings" } else { namespace };
+    let review = serde_json::from_value(json!({"spec": {"namespace": namespace}})).unwrap();
+    let status = reviews.create(&PostParams::default(), &review).await.unwrap().status.unwrap();
+    assert!(!status.incomplete, "{:?}", status.evaluation_error);
+    status.resource_rules
+}
+
+/// Reports whether the rule grants the right.
+fn grants(rule: &ResourceRule, right: &Right) -> bool {
+    let lists = |list: &Option<Vec<String>>, all: &[&str]| {
+        list.iter().flatten().any(|one| one == "*" || all.contains(&one.as_str()))
+    };
+    let subresource = right.resource.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
+    let names = rule.resource_names.as_deref().unwrap_or_default();
+    lists(&Some(rule.verbs.clone()), &[&right.verb])
+        && lists(&rule.api_groups, &[&right.group])
+        && lists(&rule.resources, &[&right.resource, subresource.as_deref().unwrap_or_default()])
+        && (names.is_empty() || names.contains(&right.name))
 }
 
 /// All rights of an account: the cluster-wide ones, then those limited to a namespace or a name.
-async fn rights(client: &Client, account: (&str, &str), own: &BTreeSet<String>) -> BTreeSet<Right> {
-    let (kinds, names) = (kinds(client).await, names(client).await);
+async fn rights(server: &Server, account: (&str, &str), own: &BTreeSet<String>) -> BTreeSet<Right> {
+    let client = server.plane.client();
+    let (kinds, names) = (kinds(&client).await, names(&client).await);
+    let account = server.client_of(account).await;
     let every = |namespace: &str, of: &dyn Fn(&str) -> Vec<String>| -> Vec<Right> {
         let kinds = kinds.iter().filter(|(_, _, namespaced, _)| namespace.is_empty() || *namespaced);
         let rights = kinds.flat_map(|(group, resource, _, verbs)| {
@@ -135,15 +150,16 @@ async fn rights(client: &Client, account: (&str, &str), own: &BTreeSet<String>) 
     let mut found: BTreeSet<Right> = BTreeSet::new();
     let namespaces: BTreeSet<&str> = NAMESPACES.into_iter().chain(own.iter().map(String::as_str)).collect();
     for namespace in namespaces {
+        let rules = rules(&account, namespace).await;
         for of in [&unnamed as &dyn Fn(&str) -> Vec<String>, &named] {
             let wider = |right: &Right| {
                 let everywhere = Right { namespace: String::new(), ..right.clone() };
                 let unnamed = |right: &Right| Right { name: String::new(), ..right.clone() };
                 [unnamed(&everywhere), everywhere, unnamed(right)].iter().any(|wider| found.contains(wider))
             };
-            let mut asked = every(namespace, of);
-            asked.retain(|right| !wider(right));
-            found.extend(filter(client, account, asked).await);
+            let mut granted = every(namespace, of);
+            granted.retain(|right| !wider(right) && rules.iter().any(|rule| grants(rule, right)));
+            found.extend(granted);
         }
     }
     found
@@ -237,7 +253,7 @@ async fn report(server: &Server) -> String {
         }
         settle(server, file).await;
         let own: BTreeSet<String> = of_kind(&all, "ServiceAccount").iter().map(namespace_of).collect();
-        let base = rights(&client, ("default", "nobody"), &own).await;
+        let base = rights(server, ("default", "nobody"), &own).await;
         for account in of_kind(&all, "ServiceAccount") {
             let name = text(account, "/metadata/name");
             let account = (text(account, "/metadata/namespace"), name);
@@ -251,7 +267,7 @@ async fn report(server: &Server) -> String {
             let found = if allowed(&client, account, &everything).await {
                 "cluster: everything\n".to_owned()
             } else {
-                lines(&rights(&client, account, &own).await.difference(&base).cloned().collect())
+                lines(&rights(server, account, &own).await.difference(&base).cloned().collect())
             };
             let of = format!("{} of {file}", name.trim_end_matches("-controller-manager"));
             match sections.iter_mut().find(|(rights, _)| *rights == found) {
