@@ -5,8 +5,7 @@ use http::{Method, Request};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
-use kube::config::Kubeconfig;
-use kube::{Api, Client, Config};
+use kube::{Api, Client};
 use olm_api::ClusterExtension;
 use olm_control_plane::{ControlPlane, eventually};
 use serde_json::{Value, json};
@@ -34,11 +33,7 @@ impl Cluster {
 
     /// Client of a user with these groups and no other rights.
     pub(crate) async fn client_of(&self, user: &str, groups: &[&str]) -> Client {
-        let file = Kubeconfig::read_from(self.plane.kubeconfig()).unwrap();
-        let mut config = Config::from_custom_kubeconfig(file, &Default::default()).await.unwrap();
-        config.auth_info.impersonate = Some(user.to_owned());
-        config.auth_info.impersonate_groups = Some(groups.iter().map(|&group| group.to_owned()).collect());
-        config.try_into().unwrap()
+        self.plane.client_of(user, groups).await.unwrap()
     }
 }
 

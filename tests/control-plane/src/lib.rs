@@ -254,6 +254,18 @@ impl ControlPlane {
         self.client.clone()
     }
 
+    /// Client of a user with the rights of that user and these groups. Without any, the API server adds the groups of a
+    /// ServiceAccount.
+    pub async fn client_of(&self, user: &str, groups: &[&str]) -> Result<Client, Error> {
+        let mut config = config(&self.kubeconfig).await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        if !groups.is_empty() {
+            config.auth_info.impersonate_groups =
+                Some(groups.iter().map(|&group| group.to_owned()).collect());
+        }
+        Client::try_from(config).map_err(Error::Client)
+    }
+
     /// Kubeconfig of the administrator. It is deleted with the control plane.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
@@ -326,9 +338,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 async fn connect(kubeconfig: &Path) -> Result<Client, Error> {
+    Client::try_from(config(kubeconfig).await?).map_err(Error::Client)
+}
+
+async fn config(kubeconfig: &Path) -> Result<Config, Error> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Client::try_from(config).map_err(Error::Client)
+    Ok(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?)
 }
 
 /// Reports whether the server is ready and has created the default namespace.

@@ -14,10 +14,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::discovery::pinned_kind;
-use kube::{Api, Client, Config, api::DynamicObject};
+use kube::{Api, api::DynamicObject};
 use olm_control_plane::{ControlPlane, Options};
 use olm_manifests::{container, identity, named, objects, objects_at, of_kind, path, text};
 use serde_json::{Value, json};
@@ -81,15 +80,6 @@ impl Server {
             namespace => Api::namespaced_with(client, namespace, &resource),
         };
         serde_json::to_value(api.get(text(object, "/metadata/name")).await.unwrap()).unwrap()
-    }
-
-    /// Client of a ServiceAccount, given by namespace and name.
-    async fn client_of(&self, (namespace, name): (&str, &str)) -> Client {
-        let kubeconfig = Kubeconfig::read_from(self.plane.kubeconfig()).unwrap();
-        let mut config =
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        config.auth_info.impersonate = Some(format!("system:serviceaccount:{namespace}:{name}"));
-        Client::try_from(config).unwrap()
     }
 
     /// Checks that the pods of the file's Deployments are admitted.

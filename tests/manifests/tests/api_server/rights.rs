@@ -85,6 +85,7 @@ async fn names(client: &Client) -> Vec<(Vec<String>, Vec<String>)> {
         .collect()
 }
 
+/// Reports whether the API server grants a right on all objects of a resource, which has no subresource.
 async fn allowed(client: &Client, account: (&str, &str), right: &Right) -> bool {
     let (namespace, name) = account;
     let review = json!({"spec": {
@@ -109,14 +110,16 @@ async fn rules(account: &Client, namespace: &str) -> Vec<ResourceRule> {
 
 /// Reports whether the rule grants the right.
 fn grants(rule: &ResourceRule, right: &Right) -> bool {
-    let lists = |list: &Option<Vec<String>>, all: &[&str]| {
-        list.iter().flatten().any(|one| one == "*" || all.contains(&one.as_str()))
-    };
+    let lists =
+        |list: &[String], all: &[&str]| list.iter().any(|one| one == "*" || all.contains(&one.as_str()));
     let subresource = right.resource.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
     let names = rule.resource_names.as_deref().unwrap_or_default();
-    lists(&Some(rule.verbs.clone()), &[&right.verb])
-        && lists(&rule.api_groups, &[&right.group])
-        && lists(&rule.resources, &[&right.resource, subresource.as_deref().unwrap_or_default()])
+    lists(&rule.verbs, &[&right.verb])
+        && lists(rule.api_groups.as_deref().unwrap_or_default(), &[&right.group])
+        && lists(
+            rule.resources.as_deref().unwrap_or_default(),
+            &[&right.resource, subresource.as_deref().unwrap_or_default()],
+        )
         && (names.is_empty() || names.contains(&right.name))
 }
 
@@ -124,7 +127,9 @@ fn grants(rule: &ResourceRule, right: &Right) -> bool {
 async fn rights(server: &Server, account: (&str, &str), own: &BTreeSet<String>) -> BTreeSet<Right> {
     let client = server.plane.client();
     let (kinds, names) = (kinds(&client).await, names(&client).await);
-    let account = server.client_of(account).await;
+    let (namespace, name) = account;
+    let user = format!("system:serviceaccount:{namespace}:{name}");
+    let account = server.plane.client_of(&user, &[]).await.unwrap();
     let every = |namespace: &str, of: &dyn Fn(&str) -> Vec<String>| -> Vec<Right> {
         let kinds = kinds.iter().filter(|(_, _, namespaced, _)| namespace.is_empty() || *namespaced);
         let rights = kinds.flat_map(|(group, resource, _, verbs)| {
@@ -253,7 +258,7 @@ async fn report(server: &Server) -> String {
         }
         settle(server, file).await;
         let own: BTreeSet<String> = of_kind(&all, "ServiceAccount").iter().map(namespace_of).collect();
-        let base = rights(server, ("default", "nobody"), &own).await;
+        let of_everybody = rights(server, ("default", "nobody"), &own).await;
         for account in of_kind(&all, "ServiceAccount") {
             let name = text(account, "/metadata/name");
             let account = (text(account, "/metadata/namespace"), name);
@@ -267,7 +272,7 @@ async fn report(server: &Server) -> String {
             let found = if allowed(&client, account, &everything).await {
                 "cluster: everything\n".to_owned()
             } else {
-                lines(&rights(server, account, &own).await.difference(&base).cloned().collect())
+                lines(&rights(server, account, &own).await.difference(&of_everybody).cloned().collect())
             };
             let of = format!("{} of {file}", name.trim_end_matches("-controller-manager"));
             match sections.iter_mut().find(|(rights, _)| *rights == found) {
