@@ -12,7 +12,7 @@ use super::fixture::{DONE, Fixture, Release, version};
 use crate::bundles::fixture::HangingRegistry;
 
 /// Time limit for the shutdown, far below the deadlines of pulls.
-const STOP: Duration = Duration::from_secs(20);
+const STOP: Duration = Duration::from_secs(5);
 
 fn release(version_: &'static str, image: String) -> Release {
     Release { image: Some(image), ..version(version_, "a") }
