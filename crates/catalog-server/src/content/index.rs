@@ -14,6 +14,9 @@ const NAMES: usize = 200_000;
 /// Maximum length of all schemas, packages and names together, in bytes.
 const NAME_BYTES: usize = 16 << 20;
 
+/// Maximum length of a catalog's content in bytes. Aliases in YAML files can expand to far more than an image has.
+const CONTENT_BYTES: usize = 2 << 30;
+
 /// One blob: its length and its three fields (schema, package, name) as indexes into the table of texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Blob(u32, u32, u32, u32);
@@ -189,6 +192,8 @@ pub(super) struct IndexBuilder {
     positions: HashMap<String, u32>,
     /// Length of all texts.
     text_bytes: usize,
+    /// Length of all blobs.
+    content_bytes: usize,
 }
 
 impl IndexBuilder {
@@ -198,6 +203,8 @@ impl IndexBuilder {
     /// The blob, or the index with it, exceeds a limit.
     pub(super) fn push(&mut self, length: usize, fields: [&str; 3]) -> Result<(), TooLarge> {
         TooLarge::check("objects", self.stored.blobs.len() + 1, OBJECTS)?;
+        self.content_bytes = self.content_bytes.saturating_add(length);
+        TooLarge::check("content-bytes", self.content_bytes, CONTENT_BYTES)?;
         let length = u32::try_from(length).map_err(|_| TooLarge::Object)?;
         let [schema, package, name] = fields;
         let blob = Blob(length, self.intern(schema)?, self.intern(package)?, self.intern(name)?);
@@ -233,10 +240,10 @@ pub enum TooLarge {
     /// A blob of 4 GiB or more.
     #[error("an object of the catalog is larger than 4 GiB")]
     Object,
-    /// A limit on the memory of the index is exceeded.
+    /// A limit on the content, or on the memory of its index, is exceeded.
     #[error("catalog exceeds limit {key}: {value} > {max}")]
     Limit {
-        /// `objects`, `names` or `name-bytes`.
+        /// `objects`, `names`, `name-bytes` or `content-bytes`.
         key: &'static str,
         /// Value of the catalog up to the object that exceeds the limit.
         value: usize,
@@ -308,6 +315,11 @@ mod tests {
         (0..OBJECTS).for_each(|_| builder.push(1, ["a", "", ""]).unwrap());
         let refused = builder.push(1, ["a", "", ""]);
         assert_eq!(refusal(refused), "catalog exceeds limit objects: 200001 > 200000");
+
+        let mut builder = IndexBuilder::default();
+        (0..CONTENT_BYTES >> 24).for_each(|_| builder.push(1 << 24, ["a", "", ""]).unwrap());
+        let refused = builder.push(1, ["a", "", ""]);
+        assert_eq!(refusal(refused), "catalog exceeds limit content-bytes: 2147483649 > 2147483648");
 
         let mut builder = IndexBuilder::default();
         builder.push(1, ["a", "", &"n".repeat(NAME_BYTES - 1)]).unwrap();
