@@ -1,5 +1,4 @@
-//! The maximum number of connections of one address, none of which reads its answer, against catalogd with the
-//! memory limit of the install files.
+//! The maximum number of connections of one address, none of which reads its answer, against catalogd with the memory limit of the install files.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -20,6 +19,8 @@ const READERS: usize = 500;
 /// Handshakes at a time. The server closes one that takes longer than its timeout.
 const HANDSHAKES: usize = 50;
 const POD: &str = "pod";
+/// Length of an object whose compressed form is too large for the cache of answers.
+const NOISE: usize = 900 << 10;
 const MANIFEST: &str = include_str!("../../manifests/base/catalogd/deployment.yaml");
 /// Large enough that no socket buffer takes an answer whole.
 const OBJECTS: usize = 40_000;
@@ -33,15 +34,22 @@ async fn slow_readers_do_not_exhaust_memory_or_delay_others() {
     let flags = ["--cert-management=builtin"];
     let mut catalogd =
         Catalogd::start_as(&fixture, POD, &program.each_ref().map(String::as_str), &flags).await;
-    let files = BTreeMap::from([("catalog.json".to_owned(), content().into_bytes())]);
+    let files = BTreeMap::from([
+        ("catalog.json".to_owned(), content().into_bytes()),
+        ("noise.json".to_owned(), noise().into_bytes()),
+    ]);
     let digest = fixture.registry.add_image("a/large", "v1", &image_of(&files));
     fixture.create("large", "a/large:v1", serde_json::json!({})).await;
     fixture.until_served("large", &digest).await;
 
-    for (host, query) in [(2, "all"), (3, "metas?schema=odd")] {
+    let queries =
+        [(2, "all", "identity"), (3, "metas?schema=odd", "identity"), (4, "metas?schema=noise", "gzip")];
+    for (host, query, encoding) in queries {
         let path = format!("large/api/v1/{query}");
         let clients = clients(&fixture, host).await;
-        let asked = clients.iter().map(|client| client.get(catalogd.url(&path)).send());
+        let asked = clients
+            .iter()
+            .map(|client| client.get(catalogd.url(&path)).header("Accept-Encoding", encoding).send());
         let mut answers: Vec<_> = stream::iter(asked).buffered(HANDSHAKES).try_collect().await.unwrap();
         assert!(answers.iter().all(|answer| answer.status() == 200));
         let anonymous = group.anonymous();
@@ -61,6 +69,20 @@ async fn slow_readers_do_not_exhaust_memory_or_delay_others() {
         assert_eq!(answer.bytes().await.unwrap().len() as u64, length);
     }
     catalogd.stop().await;
+}
+
+/// Objects that cannot be compressed to less than three quarters.
+fn noise() -> String {
+    let mut state = 1_u64;
+    let mut letter = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        char::from(
+            b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+-"[(state >> 58) as usize],
+        )
+    };
+    let text: String = (0..NOISE).map(|_| letter()).collect();
+    let object = |number| format!(r#"{{"schema":"noise","name":"n{number}","data":"{text}"}}"#);
+    (0..4).map(object).collect::<Vec<_>>().join("\n")
 }
 
 /// Objects of two schemas alternately: a query for one of them has as many ranges as objects.

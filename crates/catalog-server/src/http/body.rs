@@ -6,17 +6,63 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, to_bytes};
 use bytes::Bytes;
 use futures::stream;
-use tokio::sync::SemaphorePermit;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::content::{CompressedCopy, read_range};
 use crate::encoding::{Encoder, Encoding};
 
 /// Bytes per read, and thus about the memory per slow client.
 const CHUNK: u64 = 128 << 10;
+
+/// Memory of the answers that clients have not received yet, in KiB, apart from chunks.
+const UNSENT_KIB: u32 = 32 << 10;
+static UNSENT: Semaphore = Semaphore::const_new(UNSENT_KIB as usize);
+
+/// Permits for an answer that stays in memory until its client has received it.
+pub struct Unsent(SemaphorePermit<'static>);
+
+impl Unsent {
+    /// Reserves permits for `length` bytes, none for a chunk. `None` if slow clients hold too many.
+    pub fn reserve(length: u64) -> Option<Self> {
+        UNSENT.try_acquire_many(permits(length)).ok().map(Self)
+    }
+
+    /// Waits for permits for `length` bytes. `None` if slow clients hold too many for longer than `patience`.
+    pub async fn wait(length: u64, patience: Duration) -> Option<Self> {
+        tokio::time::timeout(patience, UNSENT.acquire_many(permits(length))).await.ok()?.ok().map(Self)
+    }
+
+    /// A body of `bytes`, which holds the permits for its length as long as the memory.
+    pub fn body(mut self, bytes: Bytes) -> Body {
+        let surplus = self.0.num_permits().saturating_sub(bytes.len().div_ceil(1024));
+        drop(self.0.split(surplus));
+        Body::from(Bytes::from_owner(UnsentBytes { bytes, _permits: self.0 }))
+    }
+}
+
+/// Permits for an answer of `length` bytes, at most all of them.
+fn permits(length: u64) -> u32 {
+    if length <= CHUNK {
+        return 0;
+    }
+    u32::try_from(length.div_ceil(1024)).map_or(UNSENT_KIB, |size| size.min(UNSENT_KIB))
+}
+
+struct UnsentBytes {
+    bytes: Bytes,
+    _permits: SemaphorePermit<'static>,
+}
+
+impl AsRef<[u8]> for UnsentBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// A piece of a body.
 #[derive(Clone, Debug)]
@@ -204,7 +250,6 @@ fn collect(pieces: &[Piece], read: impl Fn(Range<u64>, &mut [u8]) -> io::Result<
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tokio::sync::Semaphore;
 
     fn file(length: usize) -> (Arc<File>, Vec<u8>) {
         let bytes: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();

@@ -5,14 +5,13 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use olm_fbc::Selector;
 use tokio::sync::Semaphore;
 
-use super::body::{Piece, body, compressing_body, copied_body, gather, gather_compressed};
+use super::body::{Piece, Unsent, body, compressing_body, copied_body, gather, gather_compressed};
 use super::precondition::{PreconditionResult, evaluate, range_applies};
 use super::range::{RequestedRange, content_range, parse_range};
 use super::response::{ContentResponse, JSON_LINES, error};
@@ -59,25 +58,24 @@ pub(super) async fn deliver(
     if selector.selects_all() {
         return whole(endpoint, answer, snapshot, encoding).await;
     }
-    match encoding {
-        // The body of a HEAD request is dropped unread, so nothing is gathered for it.
-        None if length <= LONGEST
-            && snapshot.index.ranges(selector).nth(1).is_some()
-            && method != Method::HEAD =>
-        {
-            let known = match snapshot.answers.get(selector, None) {
-                Some(known) => known,
-                None => {
-                    let gathered = gather(Arc::clone(&snapshot.data.file), snapshot.ranges(selector)).await?;
-                    snapshot.answers.insert(selector, None, gathered.clone());
-                    gathered
-                }
-            };
-            answer.tagged(snapshot, None).json_lines(known.len() as u64).body(Body::from(known))
-        }
-        None => plain(answer, snapshot, selector, length),
-        Some(encoding) => compressed(answer, snapshot, selector, length, encoding).await,
+    if let Some(encoding) = encoding {
+        return compressed(answer, snapshot, selector, length, encoding).await;
     }
+    // The body of a HEAD request is dropped unread, so nothing is gathered for it.
+    let is_gathered =
+        length <= LONGEST && snapshot.index.ranges(selector).nth(1).is_some() && method != Method::HEAD;
+    let Some(unsent) = is_gathered.then(|| Unsent::reserve(length)).flatten() else {
+        return plain(answer, snapshot, selector, length);
+    };
+    let known = match snapshot.answers.get(selector, None) {
+        Some(known) => known,
+        None => {
+            let gathered = gather(Arc::clone(&snapshot.data.file), snapshot.ranges(selector)).await?;
+            snapshot.answers.insert(selector, None, gathered.clone());
+            gathered
+        }
+    };
+    answer.tagged(snapshot, None).json_lines(known.len() as u64).body(unsent.body(known))
 }
 
 /// The encoding of an answer of `length` bytes.
@@ -120,7 +118,7 @@ fn plain(
     answer.body(body(Arc::clone(&snapshot.data.file), pieces))
 }
 
-/// A part of the data, compressed. Cached if it is small, plain if too many answers are being compressed.
+/// A part of the data, compressed. Cached if it is small, plain if too many answers are being compressed or unsent.
 async fn compressed(
     answer: ContentResponse,
     snapshot: &Arc<Snapshot>,
@@ -128,32 +126,47 @@ async fn compressed(
     length: u64,
     encoding: Encoding,
 ) -> io::Result<Response> {
-    let (file, ranges) = (Arc::clone(&snapshot.data.file), snapshot.ranges(selector));
     if length > COMPRESSED_WHOLE {
         return match COMPRESSING_STREAMS.try_acquire() {
             Ok(permit) => {
+                let (file, ranges) = (Arc::clone(&snapshot.data.file), snapshot.ranges(selector));
                 let answer = answer.tagged(snapshot, Some(encoding)).with(header::CONTENT_TYPE, JSON_LINES);
                 answer.body(compressing_body(file, ranges, encoding, permit)?)
             }
             Err(_) => plain(answer, snapshot, selector, length),
         };
     }
-    let remembered = || snapshot.answers.get(selector, Some(encoding));
-    let known = match remembered() {
-        Some(known) => known,
-        None => {
-            let turn = COMPRESSING_WHOLE.acquire().await.map_err(io::Error::other)?;
-            match remembered() {
-                Some(known) => known,
-                None => {
-                    let (made, _turn) = gather_compressed(file, ranges, encoding, turn).await?;
-                    snapshot.answers.insert(selector, Some(encoding), made.clone());
-                    made
-                }
-            }
+    match compressed_whole(snapshot, selector, length, encoding).await? {
+        Some((unsent, bytes)) => {
+            let answer = answer.tagged(snapshot, Some(encoding)).json_lines(bytes.len() as u64);
+            answer.body(unsent.body(bytes))
         }
-    };
-    answer.tagged(snapshot, Some(encoding)).json_lines(known.len() as u64).body(Body::from(known))
+        None => plain(answer, snapshot, selector, length),
+    }
+}
+
+/// The selected blobs, compressed in memory. `None` if too many answers are unsent.
+async fn compressed_whole(
+    snapshot: &Arc<Snapshot>,
+    selector: &Selector,
+    length: u64,
+    encoding: Encoding,
+) -> io::Result<Option<(Unsent, Bytes)>> {
+    let remembered = || snapshot.answers.get(selector, Some(encoding));
+    let unsent = |known: Bytes| Unsent::reserve(known.len() as u64).map(|unsent| (unsent, known));
+    if let Some(known) = remembered() {
+        return Ok(unsent(known));
+    }
+    let turn = COMPRESSING_WHOLE.acquire().await.map_err(io::Error::other)?;
+    if let Some(known) = remembered() {
+        return Ok(unsent(known));
+    }
+    // Reserved before the work, whose result may be as long.
+    let Some(unsent) = Unsent::reserve(length) else { return Ok(None) };
+    let (file, ranges) = (Arc::clone(&snapshot.data.file), snapshot.ranges(selector));
+    let (made, _turn) = gather_compressed(file, ranges, encoding, turn).await?;
+    snapshot.answers.insert(selector, Some(encoding), made.clone());
+    Ok(Some((unsent, made)))
 }
 
 /// The answer to a valid `Range` header. `None` if it requests everything.

@@ -20,6 +20,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use super::body::Unsent;
 use super::response::CATALOG_DIGEST;
 use crate::content::{Observer, Snapshot, read_range};
 use crate::encoding::{Encoding, LEAST_COMPRESSED, negotiate};
@@ -63,17 +64,20 @@ impl GraphQl {
         let digest = HeaderValue::from_str(snapshot.digest()).ok();
         let time = self.time;
         let permit = timeout(time, Arc::clone(&self.permits).acquire_owned()).await;
-        let (text, encoding) = match permit {
+        let (body, encoding) = match permit {
             Ok(permit) => {
                 let work = tokio::task::spawn_blocking(move || {
-                    let _permit = permit;
-                    compressed(run(&catalog, snapshot, &query, time)?, encoding)
+                    io::Result::Ok((compressed(run(&catalog, snapshot, &query, time)?, encoding)?, permit))
                 });
-                work.await.map_err(io::Error::other)??
+                let ((text, encoding), _permit) = work.await.map_err(io::Error::other)??;
+                match Unsent::wait(text.len() as u64, time).await {
+                    Some(unsent) => (unsent.body(text.into()), encoding),
+                    None => (Body::from(error_response("too many responses are unsent, try again")), None),
+                }
             }
-            Err(_) => (error_response("context deadline exceeded"), None),
+            Err(_) => (Body::from(error_response("context deadline exceeded")), None),
         };
-        let mut response = (StatusCode::OK, [(header::CONTENT_TYPE, JSON)], text).into_response();
+        let mut response = (StatusCode::OK, [(header::CONTENT_TYPE, JSON)], body).into_response();
         let encoding = encoding.map(|encoding| HeaderValue::from_static(encoding.name()));
         for (name, value) in [(header::CONTENT_ENCODING, encoding), (CATALOG_DIGEST, digest)] {
             response.headers_mut().extend(value.map(|value| (name, value)));
