@@ -22,6 +22,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -134,7 +135,7 @@ async fn review(State(permits): State<Permits>, body: Body) -> Response {
     };
     // The semaphore is never closed.
     let _permit = permits.answers.acquire().await;
-    match serde_json::from_slice::<Value>(&body) {
+    match serde_json::from_slice::<AdmissionReview>(&body) {
         Ok(review) => axum::Json(answer(&review)).into_response(),
         Err(error) => (StatusCode::BAD_REQUEST, format!("not an AdmissionReview: {error}\n")).into_response(),
     }
@@ -166,10 +167,43 @@ async fn read(
     Ok((whole, held))
 }
 
+/// The fields of an AdmissionReview that are read. Others are skipped, because a [`Value`] of them would need about a
+/// hundred times the memory of the text.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AdmissionReview {
+    request: AdmissionRequest,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AdmissionRequest {
+    uid: Option<String>,
+    operation: String,
+    object: Option<Object>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Object {
+    metadata: Option<Metadata>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    name: Option<String>,
+    labels: Option<ObjectLabels>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ObjectLabels {
+    #[serde(rename = "olm.operatorframework.io/metadata.name")]
+    metadata_name: Option<String>,
+}
+
 /// The AdmissionReview with its response.
-fn answer(review: &Value) -> Value {
-    let request = &review["request"];
-    let mut response = json!({"uid": request["uid"], "allowed": true});
+fn answer(review: &AdmissionReview) -> Value {
+    let request = &review.request;
+    let mut response = json!({"uid": request.uid, "allowed": true});
     match patch(request) {
         Ok(None) => {}
         Ok(Some(patch)) => {
@@ -185,19 +219,19 @@ fn answer(review: &Value) -> Value {
 }
 
 /// The JSON patch that sets the label, if it is missing or wrong.
-fn patch(request: &Value) -> Result<Option<Value>, &'static str> {
-    if request["operation"] == "DELETE" {
+fn patch(request: &AdmissionRequest) -> Result<Option<Value>, &'static str> {
+    if request.operation == "DELETE" {
         return Ok(None);
     }
-    let object = request["object"].as_object().ok_or("the request carries no object")?;
-    let metadata = object.get("metadata").and_then(Value::as_object).ok_or("the object has no metadata")?;
-    let Some(name) = metadata.get("name").and_then(Value::as_str).filter(|name| !name.is_empty()) else {
+    let object = request.object.as_ref().ok_or("the request carries no object")?;
+    let metadata = object.metadata.as_ref().ok_or("the object has no metadata")?;
+    let Some(name) = metadata.name.as_deref().filter(|name| !name.is_empty()) else {
         // With `generateName` the name is set after admission.
         return Ok(None);
     };
     let pointer = format!("/metadata/labels/{}", labels::METADATA_NAME.replace('~', "~0").replace('/', "~1"));
-    match metadata.get("labels").and_then(Value::as_object) {
-        Some(all) if all.get(labels::METADATA_NAME).and_then(Value::as_str) == Some(name) => Ok(None),
+    match &metadata.labels {
+        Some(all) if all.metadata_name.as_deref() == Some(name) => Ok(None),
         Some(_) => Ok(Some(json!([{"op": "add", "path": pointer, "value": name}]))),
         None => Ok(Some(json!([
             {"op": "add", "path": "/metadata/labels", "value": {labels::METADATA_NAME: name}}
@@ -239,18 +273,20 @@ mod tests {
             ),
             (json!({"operation": "CREATE", "object": {"metadata": {"generateName": "a-"}}}), Ok(None)),
             (json!({"operation": "DELETE"}), Ok(None)),
-            (json!({"operation": "CREATE", "object": 1}), Err("the request carries no object")),
+            (json!({"operation": "CREATE"}), Err("the request carries no object")),
+            (json!({"operation": "CREATE", "object": {}}), Err("the object has no metadata")),
         ];
         for (request, expect) in rows {
-            assert_eq!(patch(&request), expect, "{request}");
+            assert_eq!(patch(&serde_json::from_value(request.clone()).unwrap()), expect, "{request}");
         }
+        let answer = |review: Value| answer(&serde_json::from_value(review).unwrap());
         let review =
             json!({"request": {"uid": "u", "operation": "CREATE", "object": {"metadata": {"name": "a"}}}});
-        let response = &answer(&review)["response"];
+        let response = &answer(review)["response"];
         assert_eq!((&response["uid"], &response["allowed"]), (&json!("u"), &json!(true)));
         let patch = BASE64_STANDARD.decode(response["patch"].as_str().unwrap()).unwrap();
         assert_eq!(patch, br#"[{"op":"add","path":"/metadata/labels","value":{"olm.operatorframework.io/metadata.name":"a"}}]"#);
-        assert_eq!(answer(&json!({}))["response"]["allowed"], json!(false));
+        assert_eq!(answer(json!({}))["response"]["allowed"], json!(false));
     }
 
     /// The webhook on a loopback port.

@@ -1,4 +1,5 @@
-//! The maximum number of connections of one address, none of which reads its answer, against catalogd with the memory limit of the install files.
+//! The maximum number of connections of one address, none of which reads its answer, and a review that is large when
+//! decoded, against catalogd with the memory limit of the install files.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -68,6 +69,13 @@ async fn slow_readers_do_not_exhaust_memory_or_delay_others() {
         let length = answer.content_length().unwrap();
         assert_eq!(answer.bytes().await.unwrap().len() as u64, length);
     }
+    let review = format!(r#"{{"request":{{"unread":[{}0]}}}}"#, r#"{"":0},"#.repeat(1_000_000));
+    let webhook = format!(
+        "https://localhost:{}/mutate-olm-operatorframework-io-v1-clustercatalog",
+        catalogd.webhook_port
+    );
+    let answer = fixture.client().await.post(webhook).body(review).send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), group.kills()), (200, 0));
     catalogd.stop().await;
 }
 
