@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use fixture::cgroup::Cgroup;
 use fixture::{
     Catalogd, Fixture, STANDALONE, condition, eventually, files_below, image, image_of, message, reason,
+    resolved,
 };
 use olm_image::registry::Fault;
 use olm_image::{CATALOG_LABEL, Image, Layer, Runtime, digest_of};
@@ -109,6 +110,13 @@ fn hostile_images() -> Vec<(&'static str, Image, &'static str)> {
     ]
 }
 
+/// A manifest with almost 4 MiB of nested lists in a field that is not read.
+fn with_lists(manifest: &[u8]) -> Vec<u8> {
+    let list = format!("{}0{},", "[".repeat(100), "]".repeat(100));
+    let head = manifest.strip_suffix(b"}").unwrap();
+    [head, b",\"unread\":[", list.repeat(20_000).as_bytes(), b"0]}"].concat()
+}
+
 /// Nearly as many objects and names as are allowed.
 fn largest() -> Image {
     let object = |number, text: &mut String| {
@@ -148,6 +156,16 @@ async fn hostile_images_in_256_mib_get_conditions_and_other_catalogs_are_served(
         println!("{name}: {text}");
     }
     fixture.until_served("largest", &digest).await;
+    let manifest = with_lists(&fixture.registry.manifest("a/good", "v1").unwrap());
+    let media_type = "application/vnd.oci.image.manifest.v1+json";
+    let digest = fixture.registry.add_manifest("a/good", "lists", media_type, manifest.into());
+    fixture.create("lists", "a/good:lists", json!({})).await;
+    fixture
+        .until("lists", |catalog| {
+            assert_eq!(cgroup.kills(), 0, "catalogd ran out of memory");
+            resolved(catalog).ends_with(&digest)
+        })
+        .await;
     assert_eq!(catalogd.get(&fixture, "good/api/v1/all").await, (200, "{\"schema\":\"gzip\"}\n".to_owned()));
     assert_eq!((catalogd.ended(), cgroup.kills()), (None, 0));
     let status = std::fs::read_to_string(format!("/proc/{}/status", catalogd.id())).unwrap();

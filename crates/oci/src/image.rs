@@ -202,7 +202,11 @@ pub(crate) fn parse(manifest: &[u8], digest: &Digest) -> Result<OciManifest, Str
              Docker's schema 2"
         ));
     }
-    serde_json::from_slice(manifest).map_err(unknown)
+    // `OciManifest` itself would hold all of the manifest in memory, in a form that can be 70 times as large.
+    if shape.manifests.is_some() {
+        return serde_json::from_slice(manifest).map(OciManifest::ImageIndex).map_err(unknown);
+    }
+    serde_json::from_slice(manifest).map(OciManifest::Image).map_err(unknown)
 }
 
 /// Error prefix of the step that finds the registry and the manifest.
