@@ -213,9 +213,10 @@ fn next_leaf(
     Ok(StoredPair { pair, bundle: ca.bundle.clone() })
 }
 
-/// `true` if two thirds of the validity period are over, or the text is not a certificate.
+/// `true` if the certificate is not valid yet because a clock was wrong, if two thirds of its validity period are over, or
+/// if the text is not a certificate.
 fn is_due(certificate: &[u8], now: Timestamp) -> bool {
-    Validity::of(certificate).is_none_or(|validity| now >= validity.due())
+    Validity::of(certificate).is_none_or(|validity| now < validity.from || now >= validity.due())
 }
 
 #[cfg(test)]
@@ -243,6 +244,11 @@ mod tests {
         for (time, due) in rows {
             assert_eq!(next_leaf(Some(&leaf), &ca, &names(), at(time)).unwrap() != leaf, due, "{time}");
         }
+        // Issued by a clock that was a week ahead.
+        let earlier = at("2025-12-25T12:00:00Z");
+        let replaced = next_ca(Some(&ca), earlier).unwrap();
+        assert!(Validity::of(&replaced.pair.certificate).unwrap().contains(earlier));
+        assert!(replaced.bundle.ends_with(&ca.pair.certificate));
         // Another name, or invalid content: a new certificate is issued.
         assert_ne!(next_leaf(Some(&leaf), &ca, &["other.svc".to_owned()], start).unwrap().pair, leaf.pair);
         let garbage = StoredPair {
