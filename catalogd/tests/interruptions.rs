@@ -12,6 +12,7 @@ use fixture::{Catalogd, Fixture, STANDALONE, eventually, image, image_of};
 use olm_image::digest_of;
 use olm_image::registry::Fault;
 use serde_json::json;
+use tokio::sync::watch;
 
 const FOREVER: usize = usize::MAX;
 
@@ -21,6 +22,7 @@ async fn missed_deletions_and_hanging_pulls_do_not_block_catalogs() {
     missed_deletion_is_detected_after_list(&fixture).await;
     pull_is_cancelled_on_shutdown(&fixture).await;
     hanging_pulls_do_not_delay_other_catalogs(&fixture).await;
+    refresh_requested_during_a_pull_causes_another_poll(&fixture).await;
     open_file_limit_is_raised(&fixture).await;
 }
 
@@ -82,6 +84,33 @@ async fn hanging_pulls_do_not_delay_other_catalogs(fixture: &Fixture) {
     let begun = Instant::now();
     catalogd.stop().await;
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+// A running pull may have resolved the tag before the tag moved.
+async fn refresh_requested_during_a_pull_causes_another_poll(fixture: &Fixture) {
+    let first = image("schema: first\n");
+    let layer = format!("/v2/a/moved/blobs/{}", digest_of(&first.layers[0].blob));
+    fixture.registry.add_image("a/moved", "v1", &first);
+    let (release, held) = watch::channel(());
+    fixture.registry.add_fault(&layer, 1, Fault::Held(held));
+    let catalogd = Catalogd::start_alone(fixture, "pod", &[]).await;
+    fixture.create("moved", "a/moved:v1", json!({})).await;
+    let asked =
+        async || fixture.registry.take_requests().iter().any(|line| line.contains(&layer)).then_some(());
+    eventually("registry receives a request", asked).await;
+    let second = fixture.registry.add_image("a/moved", "v1", &image("schema: second\n"));
+    let ended = || {
+        let log = std::fs::read_to_string(fixture.file("pod.log")).unwrap();
+        let is_end = |line: &&str| line.contains("reconcile ending") && line.contains("\"moved\"");
+        log.lines().filter(is_end).count()
+    };
+    let before = ended();
+    fixture.refresh("moved").await;
+    eventually("a reconcile ends while the pull runs", async || (ended() > before).then_some(())).await;
+    drop(release);
+    fixture.until_served("moved", &second).await;
+    fixture.delete("moved").await;
+    catalogd.stop().await;
 }
 
 async fn open_file_limit_is_raised(fixture: &Fixture) {

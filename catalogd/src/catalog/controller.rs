@@ -48,7 +48,7 @@ pub struct Controller {
     /// Names of catalogs that this process, in its present role, has reconciled, successfully or not.
     pub(super) tried: Mutex<HashSet<String>>,
     /// Running unpacks by catalog name.
-    pub(super) unpacks: Background<String, Result<(), UnpackError>>,
+    pub(super) unpacks: Background<String, Result<Option<String>, UnpackError>>,
     external_url: String,
     pub(super) status_summary: bool,
     leading: AtomicBool,

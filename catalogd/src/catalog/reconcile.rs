@@ -57,7 +57,7 @@ impl Controller {
             Decision::Unpack { image, reason } => {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
                 match self.in_background(catalog, false, Some(&image)).await? {
-                    Ok(()) => self.unpacked(catalog, image).await,
+                    Ok(refresh) => self.unpacked(catalog, image, refresh).await,
                     Err(error) => self.not_unpacked(catalog, &error).await,
                 }
             }
@@ -65,15 +65,17 @@ impl Controller {
                 let image =
                     if let Decision::Unpack { image, .. } = &*next { Some(image.as_str()) } else { None };
                 match (self.in_background(catalog, true, image).await?, *next) {
-                    (Ok(()), Decision::Unpack { image, .. }) => self.unpacked(catalog, image).await,
-                    (Ok(()), Decision::Publish(after)) => self.publish(catalog, after).await,
-                    (Ok(()), _) => Ok(Reconciled::default()),
+                    (Ok(refresh), Decision::Unpack { image, .. }) => {
+                        self.unpacked(catalog, image, refresh).await
+                    }
+                    (Ok(_), Decision::Publish(after)) => self.publish(catalog, after).await,
+                    (Ok(_), _) => Ok(Reconciled::default()),
                     (Err(error), _) => self.not_unpacked(catalog, &error).await,
                 }
             }
             Decision::Mirror(reference) => {
                 match self.in_background(catalog, false, Some(&reference)).await? {
-                    Ok(()) => Ok(settled(catalog, None)),
+                    Ok(_) => Ok(settled(catalog, None)),
                     Err(error) => Err(ReconcileError::new(&error, error.is_terminal())),
                 }
             }
@@ -124,12 +126,21 @@ impl Controller {
         Ok(Reconciled::default())
     }
 
-    /// Records the time of the poll of `reference` and publishes the content.
-    async fn unpacked(&self, catalog: &ClusterCatalog, reference: String) -> Result<Reconciled> {
+    /// Records the poll of `reference` and the `refresh` request that it fulfilled, and publishes the content.
+    async fn unpacked(
+        &self,
+        catalog: &ClusterCatalog,
+        reference: String,
+        refresh: Option<String>,
+    ) -> Result<Reconciled> {
         let interval = image(catalog).ok().and_then(poll_interval);
-        self.remember(catalog, Some(Instant::now()), Some(reference));
+        let is_current = refresh.as_deref() == refresh_requested(catalog);
+        self.remember(catalog, Some(Instant::now()), Some(reference), refresh);
         self.polls.succeeded(catalog.name_any(), Timestamp::now());
-        self.publish(catalog, interval).await
+        let published = self.publish(catalog, interval).await?;
+        // A later request needs another poll. Its event came while the pull ran.
+        let again = Reconciled { resource_version: None, requeue_after: Some(Duration::ZERO) };
+        Ok(if is_current { published } else { again })
     }
 
     async fn publish(&self, catalog: &ClusterCatalog, requeue_after: Option<Duration>) -> Result<Reconciled> {
@@ -137,12 +148,12 @@ impl Controller {
         let Some(snapshot) = self.store.get(&name) else {
             return Err(ReconcileError::retry("content was removed while it was being published"));
         };
-        let record = match self.record(&name, &snapshot.canonical) {
-            Some(record) => record,
+        let record = self.record(&name, &snapshot.canonical).unwrap_or_else(|| {
             // Content of a template is resolved once by each process.
-            None if catalog.image_template().is_some() => self.remember(catalog, None, None),
-            None => self.remember(catalog, None, image(catalog).ok().map(|image| image.ref_.clone())),
-        };
+            let reference = image(catalog).ok().filter(|_| catalog.image_template().is_none());
+            let refresh = refresh_requested(catalog).map(str::to_owned);
+            self.remember(catalog, None, reference.map(|image| image.ref_.clone()), refresh)
+        });
         let outcome = Outcome::Served {
             canonical: &snapshot.canonical,
             base_url: &self.base_url(&name),
@@ -168,6 +179,7 @@ impl Controller {
         catalog: &ClusterCatalog,
         last_poll: Option<Instant>,
         reference: Option<String>,
+        refresh: Option<String>,
     ) -> UnpackRecord {
         let name = catalog.name_any();
         let held = self.store.get(&name).map(|held| held.canonical.clone()).unwrap_or_default();
@@ -178,7 +190,7 @@ impl Controller {
             generation: catalog.metadata.generation.unwrap_or_default(),
             unpacked_at: before.as_ref().map_or(now, |record| record.unpacked_at),
             last_poll: last_poll.or_else(|| before.and_then(|record| record.last_poll)),
-            refresh: refresh_requested(catalog).map(str::to_owned),
+            refresh,
             reference,
         };
         self.records.lock().insert(name, (held, record.clone()));

@@ -13,6 +13,7 @@ use tokio::sync::SemaphorePermit;
 use tokio_util::sync::CancellationToken;
 
 use super::controller::Controller;
+use super::decide::refresh_requested;
 use super::unpack_error::{ContentError, UnpackError};
 use crate::content::{Snapshot, UnpackDirectory};
 
@@ -23,27 +24,29 @@ type Result<T, E = UnpackError> = std::result::Result<T, E>;
 
 impl Controller {
     /// Verifies the held content if `verify`, then unpacks `image`, if any. Runs in a background task that may outlast
-    /// this reconcile, which then ends with a pending `ReconcileError`.
+    /// this reconcile, which then ends with a pending `ReconcileError`. Returns the refresh that was requested when the
+    /// task began: it may have resolved a tag before a later request.
     pub(super) async fn in_background(
         self: &Arc<Self>,
         catalog: &ClusterCatalog,
         verify: bool,
         image: Option<&str>,
-    ) -> Result<Result<()>, ReconcileError> {
+    ) -> Result<Result<Option<String>>, ReconcileError> {
         let want = format!("{:?} {verify} {image:?}", self.goal(catalog));
         let work = |stop: CancellationToken| {
             let (controller, catalog) = (Arc::clone(self), catalog.clone());
             let image = image.map(str::to_owned);
             let reconcile = tracing::Span::current();
             async move {
+                let refresh = refresh_requested(&catalog).map(str::to_owned);
                 let verified = if verify { controller.verify_held(&catalog, &stop).await } else { Ok(()) };
                 // Unpack even if the held content failed verification: the next image may pass.
-                let Some(image) = image else { return verified };
+                let Some(image) = image else { return verified.map(|()| refresh) };
                 let span = tracing::info_span!(target: TRACES, parent: &reconcile, "pull", image);
                 match (traced(span, controller.unpack(&catalog, &image, &stop)).await, verified) {
                     // The rejection takes precedence, because the rejected content is no longer served.
                     (Err(_), Err(rejected)) if rejected.is_rejected() => Err(rejected),
-                    (unpacked, _) => unpacked,
+                    (unpacked, _) => unpacked.map(|()| refresh),
                 }
             }
         };
