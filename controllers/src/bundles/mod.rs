@@ -30,7 +30,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::UNIX_EPOCH;
 
 use olm_oci::policy::Verification;
@@ -50,6 +49,8 @@ pub(crate) use rendering::{RenderRequest, Rendered};
 /// Files of a bundle by their path in the image.
 type Files = BTreeMap<String, Vec<u8>>;
 
+/// Bundles that are rendered concurrently. One at the limits takes more than a hundred megabytes.
+const CONCURRENT_RENDERINGS: usize = 2;
 /// Folder with the files of images.
 const IMAGES: &str = "images";
 /// Folder with a folder for each extension.
@@ -105,8 +106,7 @@ impl Bundles {
         fs::create_dir_all(&directory)?;
         let extensions = fs::read_dir(&directory)?.flatten().map(|entry| entry.path());
         extensions.chain([images.clone()]).for_each(|folder| checksummed_file::remove_temporary(&folder));
-        let processors = available_parallelism().map_or(1, usize::from);
-        let rendering = Semaphore::new(processors);
+        let rendering = Semaphore::new(CONCURRENT_RENDERINGS);
         let (puller, images) = (Arc::new(puller), Arc::new(Images::new(images)));
         let (pulls, verifications) = (Background::new(stop), Background::new(stop));
         let (build_identity, faults) = (build_identity(), Mutex::default());

@@ -200,7 +200,14 @@ pub enum ModelError {
     /// An object without schema.
     #[error("object {:?} is missing root schema field", excerpt(.0))]
     NoSchema(String),
+    /// The package has too many entries, skipped names, properties and images.
+    #[error("there are more than {PARTS} entries, skipped names, properties and images")]
+    Parts,
 }
+
+/// Maximum number of entries, skipped names, properties and images of a package, which take up to 40 times as much memory
+/// as text. The largest packages of the field have a hundredth.
+const PARTS: usize = 1_000_000;
 
 /// Identifying fields of an object.
 #[derive(Default)]
@@ -234,14 +241,18 @@ impl PackageContent {
             }
             latest.insert((head.schema, head.name), line);
         }
-        let mut content = Self::default();
+        let (mut content, mut parts) = (Self::default(), 0);
         for ((schema, name), line) in latest {
-            content.add(&schema, if name.is_empty() { package } else { &name }, line)?;
+            parts += content.add(&schema, if name.is_empty() { package } else { &name }, line)?;
+            if parts > PARTS {
+                return Err(ModelError::Parts);
+            }
         }
         Ok(content)
     }
 
-    fn add(&mut self, schema: &str, name: &str, line: &[u8]) -> Result<(), ModelError> {
+    /// Returns the number of [`PARTS`] of the object.
+    fn add(&mut self, schema: &str, name: &str, line: &[u8]) -> Result<usize, ModelError> {
         fn read<T: DeserializeOwned>(what: &'static str, name: &str, line: &[u8]) -> Result<T, ModelError> {
             serde_json::from_slice(line).map_err(|cause| ModelError::Parse {
                 what,
@@ -249,14 +260,28 @@ impl PackageContent {
                 cause,
             })
         }
+        let mut parts = 0;
         match schema {
             SCHEMA_PACKAGE => self.packages.push(read("package", name, line)?),
-            SCHEMA_CHANNEL => self.channels.push(read("channel", name, line)?),
-            SCHEMA_BUNDLE => self.bundles.push(read("bundle", name, line)?),
-            SCHEMA_DEPRECATIONS => self.deprecations.push(read("deprecation", name, line)?),
+            SCHEMA_CHANNEL => {
+                let channel: Channel = read("channel", name, line)?;
+                parts = channel.entries.iter().map(|entry| 1 + entry.skips.len()).sum::<usize>();
+                parts += channel.properties.len();
+                self.channels.push(channel);
+            }
+            SCHEMA_BUNDLE => {
+                let bundle: Bundle = read("bundle", name, line)?;
+                parts = bundle.properties.len() + bundle.related_images.len();
+                self.bundles.push(bundle);
+            }
+            SCHEMA_DEPRECATIONS => {
+                let deprecation: Deprecation = read("deprecation", name, line)?;
+                parts = deprecation.entries.len();
+                self.deprecations.push(deprecation);
+            }
             _ => self.others += 1,
         }
-        Ok(())
+        Ok(parts)
     }
 
     /// `true` if the catalog has no object of the package. An `olm.package` object is not required.

@@ -269,6 +269,24 @@ fn package_content_is_read_leniently_and_last_object_wins() {
     assert_eq!(failure.to_string(), "object \"n\" is missing root schema field");
 }
 
+// An entry of a few characters takes a hundred bytes in memory.
+#[test]
+fn package_with_too_many_parts_is_refused() {
+    let entries = |name: &str, entry: &str, count: usize| {
+        let entries = format!("{entry},").repeat(count);
+        format!(r#"{{"schema":"olm.channel","package":"p","name":"{name}","entries":[{entries}null]}}"#)
+    };
+    let read =
+        |lines: [String; 2]| PackageContent::from_metas("p", lines.each_ref().map(|line| line.as_bytes()));
+    assert!(read([entries("a", "{}", 400_000), entries("b", "null", 500_000)]).is_ok());
+    let many = [entries("a", "null", 500_000), entries("b", "null", 500_000)];
+    let skips = [entries("a", "null", 1), entries("b", r#"{"skips":["","","",""]}"#, 250_000)];
+    for lines in [many, skips] {
+        let failure = read(lines).unwrap_err().to_string();
+        assert_eq!(failure, "there are more than 1000000 entries, skipped names, properties and images");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 

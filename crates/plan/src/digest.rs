@@ -1,7 +1,7 @@
 //! Digest of a plan (docs/design/approvals.md#approval).
 
 use olm_bundle::{Bundle, Certificates, RenderError, RenderOptions, render};
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// Digest of what an approval covers, `sha256:…`: the digest of the bundle's image, the configuration, and the
@@ -25,13 +25,23 @@ pub fn digest(
 
 /// Digest over canonical JSON: sorted keys, no spaces.
 fn of_content(image: &str, config: Option<&Value>, objects: &[Value]) -> String {
-    let content = json!({"image": image, "config": config, "objects": objects});
-    format!("sha256:{}", hex::encode(Sha256::digest(content.to_string())))
+    let config = config.map_or_else(|| "null".to_owned(), Value::to_string);
+    let mut hash = Sha256::new();
+    hash.update(format!("{{\"config\":{config},\"image\":{},\"objects\":[", Value::from(image)));
+    // One by one, because objects can take much memory.
+    for (index, object) in objects.iter().enumerate() {
+        hash.update(if index > 0 { "," } else { "" });
+        hash.update(object.to_string());
+    }
+    hash.update("]}");
+    format!("sha256:{}", hex::encode(hash.finalize()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+
+    use serde_json::json;
 
     use super::*;
 
