@@ -63,6 +63,8 @@ impl Context {
             Ok(observed) => observed,
             Err(failure) => return self.fail(extension, failure).await,
         };
+        let active = observed.states.rolling_out.iter().chain(&observed.states.installed);
+        self.parts.bundles.need(&observed.name, active.map(|revision| revision.image.as_str()));
         match self.adoption.migrate(extension, &observed.sets).boxed().await {
             Ok(AdoptionState::Complete) => {}
             Ok(AdoptionState::Pending(note)) => {
@@ -89,8 +91,6 @@ impl Context {
 
     /// Chooses a bundle, takes the next step and reports it.
     async fn resolve_and_act(&self, mut observed: Observed<'_>) -> Result<Action, ReconcileError> {
-        let active = observed.states.rolling_out.iter().chain(&observed.states.installed);
-        self.parts.bundles.need(&observed.name, active.map(|revision| revision.image.as_str()));
         let choice = match observed.filter() {
             Ok(filter) => self.choose(&observed, filter).boxed().await,
             Err(failure) => Err(ResolutionFailure::other(failure, &observed.rules)),
