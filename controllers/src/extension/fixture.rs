@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
@@ -17,7 +17,7 @@ use kube::core::ObjectMeta;
 use olm_api::ClusterCatalog;
 use olm_api::conditions::{self, Status, types};
 use olm_bundle::Certificates;
-use olm_control_plane::{ControlPlane, Options, PATIENCE};
+use olm_control_plane::{ControlPlane, Options, PATIENCE, pause};
 use olm_runtime::Component;
 use olm_serving::ca_pool::{CaPool, CaSources};
 use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
@@ -36,9 +36,6 @@ use crate::revision_cache::RevisionCache;
 pub(super) const SYSTEM: &str = "olmv1-system";
 /// Install namespace of the extensions.
 pub(super) const NAMESPACE: &str = "ns";
-
-/// Poll interval.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Starts an API server with our CRDs and both namespaces.
 pub(super) async fn start_api_server(options: Options) -> Arc<ControlPlane> {
@@ -319,12 +316,13 @@ impl Fixture {
 
     /// Polls until there is an answer.
     pub(super) async fn eventually<T>(&self, what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+        let start = Instant::now();
         let found = timeout(PATIENCE, async {
             loop {
                 if let Some(found) = ask().await {
                     return found;
                 }
-                tokio::time::sleep(POLL_INTERVAL).await;
+                pause(start).await;
             }
         });
         match found.await {

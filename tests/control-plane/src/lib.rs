@@ -38,8 +38,8 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time limit of [`eventually`]. Generous for the same reason.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// Poll interval of [`eventually`].
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Shortest and longest interval of [`pause`].
+const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from_millis(100)];
 
 /// Error of starting or using a control plane.
 #[derive(Debug, thiserror::Error)]
@@ -130,14 +130,21 @@ static REUSED: Mutex<Vec<Reused>> = Mutex::new(Vec::new());
 /// # Panics
 /// It returns none within [`PATIENCE`].
 pub async fn eventually<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let start = Instant::now();
     loop {
         if let Some(answer) = ask().await {
             return answer;
         }
-        assert!(Instant::now() < deadline, "timed out: {what}");
-        tokio::time::sleep(POLL_INTERVAL).await;
+        assert!(start.elapsed() < PATIENCE, "timed out: {what}");
+        pause(start).await;
     }
+}
+
+/// Sleeps between two polls of a wait that began at `start`, for a tenth of the time since then. Frequent polls of long
+/// waits would take the processor from the servers of all tests that run.
+pub async fn pause(start: Instant) {
+    let [shortest, longest] = POLL_INTERVALS;
+    tokio::time::sleep((start.elapsed() / 10).clamp(shortest, longest)).await;
 }
 
 impl ControlPlane {

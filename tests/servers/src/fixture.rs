@@ -12,7 +12,7 @@ use olm_api::conditions::is_true;
 use olm_api::crds::crds;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_control_plane::ports::free_ports;
-use olm_control_plane::{ControlPlane, HOUSEKEEPING, Options, PATIENCE};
+use olm_control_plane::{ControlPlane, HOUSEKEEPING, Options, PATIENCE, pause};
 use olm_image::Image;
 use olm_image::registry::Registry;
 use serde_json::{Value, json};
@@ -21,8 +21,6 @@ use crate::{Bundle, Catalog, Programs, Proxy, Published, Server};
 
 /// System namespace.
 pub const NAMESPACE: &str = "olmv1-system";
-/// Poll interval for an object.
-const POLL_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// Environment of the servers. Drop stops and removes everything.
 pub struct ServerFixture {
@@ -206,7 +204,7 @@ impl ServerFixture {
     /// The content is not served in time. Contains the status.
     pub async fn until_served(&self, name: &str, image: &str) -> Result<()> {
         let catalogs: Api<ClusterCatalog> = Api::all(self.client());
-        let deadline = Instant::now() + PATIENCE;
+        let start = Instant::now();
         loop {
             let status = catalogs.get(name).await?.status.unwrap_or_default();
             let resolved = status.resolved_source.as_ref().map(|source| source.image.ref_.as_str());
@@ -214,11 +212,11 @@ impl ServerFixture {
                 return Ok(());
             }
             ensure!(
-                Instant::now() < deadline,
+                start.elapsed() < PATIENCE,
                 "catalog {name} is not served: {}",
                 serde_json::to_string(&status)?
             );
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pause(start).await;
         }
     }
 
@@ -262,16 +260,16 @@ impl ServerFixture {
         what: &str,
         holds: impl Fn(&ClusterExtension) -> bool,
     ) -> Result<ClusterExtension> {
-        let deadline = Instant::now() + PATIENCE;
+        let start = Instant::now();
         loop {
             let extension = self.extensions().get(name).await?;
             if holds(&extension) {
                 return Ok(extension);
             }
-            if Instant::now() > deadline {
+            if start.elapsed() > PATIENCE {
                 bail!("timed out: {name} {what}: {}", serde_json::to_string(&extension)?);
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pause(start).await;
         }
     }
 
@@ -290,7 +288,7 @@ impl ServerFixture {
     /// The wait times out.
     pub async fn remove(&self, name: &str) -> Result<()> {
         self.extensions().delete(name, &DeleteParams::default()).await.context("delete")?;
-        let deadline = Instant::now() + PATIENCE;
+        let start = Instant::now();
         let selector = format!("{}={name}", olm_api::labels::OWNER_NAME);
         let owned = kube::api::ListParams::default().labels(&selector);
         loop {
@@ -299,10 +297,10 @@ impl ServerFixture {
             if extension.is_none() && revisions.is_empty() {
                 return Ok(());
             }
-            if Instant::now() > deadline {
+            if start.elapsed() > PATIENCE {
                 bail!("{name} was not deleted: {}", serde_json::to_string(&(extension, revisions))?);
             }
-            tokio::time::sleep(POLL_INTERVAL).await;
+            pause(start).await;
         }
     }
 }
