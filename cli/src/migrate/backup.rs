@@ -283,16 +283,16 @@ pub(super) async fn is_complete(access: &ObjectAccess<'_>, plan: &PackagePlan) -
     Ok(annotation(access, plan, COMPLETE).await?.is_some_and(|value| value == "true"))
 }
 
-/// Records the UID of the extension that the migration created.
+/// Records the UID of the extension that the migration created. `None` if it is to be created.
 ///
 /// # Errors
 /// The API server refuses it or does not answer.
 pub(super) async fn record_extension(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
-    uid: &str,
+    uid: Option<&str>,
 ) -> Result<(), CliError> {
-    annotate(access, plan, EXTENSION, Some(uid)).await
+    annotate(access, plan, EXTENSION, uid).await
 }
 
 /// UID of the extension that the migration created, as recorded.

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
+use olm_api::ClusterExtension;
 use olm_control_plane::{PATIENCE, eventually};
 use olm_servers::{
     Bundle, Call, Catalog, Fault, Programs, Proxy, Published, Rule, Server, ServerFixture, When, Workloads,
@@ -241,9 +242,13 @@ impl Fixture {
         objects
     }
 
+    pub(crate) async fn extension(&self, name: &str) -> ClusterExtension {
+        self.servers.extensions().get(name).await.unwrap()
+    }
+
     /// Fails unless the package is an extension, with all objects and without owners of classic OLM.
     pub(crate) async fn is_migrated(&self, package: &str, before: &Objects) {
-        let extension = self.servers.extensions().get(package).await.unwrap();
+        let extension = self.extension(package).await;
         let catalog = extension.spec.as_ref().unwrap().source.catalog.as_ref().unwrap();
         assert_eq!(
             (catalog.version.as_ref(), catalog.channels.as_slice()),

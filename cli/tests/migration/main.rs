@@ -83,6 +83,22 @@ async fn object_of_any_kind_created_during_the_migration_is_kept() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn apply_after_rollback_killed_at_deletion_of_extension_creates_it_again() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let ran = fixture.olm(&["apply", name, "--yes"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let deleted = fixture.extension(name).await.metadata.uid;
+    let is_deletion = |call: &Call| call.method == "DELETE" && call.path.contains("/clusterextensions/");
+    let rollback = ["rollback", name, "--yes"];
+    let killed = fixture.olm_with(&rollback, Fault::Kill, 0, When::After, is_deletion).await;
+    assert_eq!(killed.code, -1, "{}", killed.stderr);
+    let ran = fixture.olm(&["apply", name, "--yes"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert_ne!(fixture.extension(name).await.metadata.uid, deleted);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn migration_killed_at_any_write_resumes_to_same_result() {
     let count = count_calls(Call::is_mutation).await;
     at_points(2 * count, async |fixture, number, point| kill_at(fixture, number, point).await).await;

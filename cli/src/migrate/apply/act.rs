@@ -274,7 +274,11 @@ async fn create_extension(
     let mut extension = plan.extension.clone();
     extension["metadata"]["annotations"][annotations::EXT_ADOPT] = Value::from(digest);
     match access.get(&ObjectId::of(&extension)).await? {
-        None => access.create(&extension).await.map(drop),
+        None => {
+            // The recorded UID is that of an extension that a rollback deleted.
+            backup::record_extension(access, plan, None).await?;
+            access.create(&extension).await.map(drop)
+        }
         Some(found) => {
             let patch = json!({ "metadata": { "annotations": { (annotations::EXT_ADOPT): digest } } });
             access.merge(&ObjectId::of(&found), &patch).await.map(drop)
@@ -295,7 +299,7 @@ async fn open(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<(), CliEr
     let extension = ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) };
     let Some(found) = access.get(&extension).await? else { return Ok(()) };
     let extension = ObjectId::of(&found);
-    backup::record_extension(access, plan, &extension.uid).await?;
+    backup::record_extension(access, plan, Some(&extension.uid)).await?;
     access.merge(&extension, &patch).await.map(drop)
 }
 
