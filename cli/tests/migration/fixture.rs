@@ -10,7 +10,8 @@ use kube::{Client, ResourceExt};
 use olm_api::ClusterExtension;
 use olm_control_plane::{PATIENCE, eventually};
 use olm_servers::{
-    Bundle, Call, Catalog, Fault, Programs, Proxy, Published, Rule, Server, ServerFixture, When, Workloads,
+    Bundle, Call, Catalog, Fault, NAMESPACE, Programs, Proxy, Published, Rule, Server, ServerFixture, When,
+    Workloads,
 };
 use serde_json::{Value, json};
 
@@ -244,6 +245,16 @@ impl Fixture {
 
     pub(crate) async fn extension(&self, name: &str) -> ClusterExtension {
         self.servers.extensions().get(name).await.unwrap()
+    }
+
+    /// Records this UID as that of the extension in the backup. Returns the annotations of the backup.
+    pub(crate) async fn record_extension(&self, package: &str, uid: &str) -> BTreeMap<String, String> {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": NAMESPACE}});
+        let annotations = json!({"ext.olm.operatorframework.io/migration-extension": uid});
+        let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+        let name = format!("olm-migrate-{package}.{package}");
+        let patched = self.api(&secret).patch(&name, &PatchParams::default(), &patch).await.unwrap();
+        patched.annotations().clone()
     }
 
     /// Fails unless the package is an extension, with all objects and without owners of classic OLM.

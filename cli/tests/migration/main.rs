@@ -99,6 +99,20 @@ async fn apply_after_rollback_killed_at_deletion_of_extension_creates_it_again()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn refused_rollback_keeps_migration_complete() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let ran = fixture.olm(&["apply", name, "--yes"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let before = fixture.record_extension(name, "another").await;
+    let ran = fixture.olm(&["rollback", name, "--yes"]).await;
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("is not that of the migration"), "{}", ran.stderr);
+    assert_eq!(fixture.record_extension(name, "another").await, before);
+    assert_eq!(before["ext.olm.operatorframework.io/migration-complete"], "true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn migration_killed_at_any_write_resumes_to_same_result() {
     let count = count_calls(Call::is_mutation).await;
     at_points(2 * count, async |fixture, number, point| kill_at(fixture, number, point).await).await;

@@ -90,7 +90,6 @@ pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Res
     let question = format!("Return {}/{} {} to classic OLM?", plan.namespace, plan.package, plan.version);
     changes::confirm(&question, args.yes, session).await?;
     let access = ObjectAccess::new(&cluster, session, false);
-    backup::set_complete(&access, plan, false).await?;
     let rollback = Rollback { access: &access, backup: &backup, timeout: args.timeout };
     let steps = rollback.run().await?;
     let after = read_pods(&access, plan).await?;
@@ -209,6 +208,11 @@ impl Rollback<'_> {
                     continue;
                 }
                 Step::Refuse(_) => return Err(CliError::findings(what)),
+                // A refused rollback changes nothing.
+                _ if steps.is_empty() => {
+                    let begun = backup::set_complete(self.access, plan, false).await;
+                    begun.map_err(|error| failed(error, &what, &remaining))?;
+                }
                 _ => {}
             }
             let repeated = last.as_ref().filter(|(last, _)| *last == step).map_or(0, |(_, count)| count + 1);
