@@ -163,6 +163,28 @@ struct Run<'a> {
     plan: &'a PackagePlan,
 }
 
+/// Steps that a run has taken, by kind.
+pub(in crate::migrate) type StepCounts<S> = HashMap<Discriminant<S>, usize>;
+
+/// Counts a step.
+///
+/// # Errors
+/// The run has taken [`MAX_REPETITIONS`] steps of this kind: another client reverts them.
+pub(in crate::migrate) fn count_step<S>(
+    counts: &mut StepCounts<S>,
+    step: &S,
+    what: &str,
+    remaining: &str,
+) -> Result<(), CliError> {
+    let count = counts.entry(discriminant(step)).or_default();
+    if *count == MAX_REPETITIONS {
+        let why = format!("{what}: reverted {count} times by another client{remaining}");
+        return Err(CliError::operational(why));
+    }
+    *count += 1;
+    Ok(())
+}
+
 /// Steps of a dry run or a run, with the pods that restarted.
 #[derive(Debug, Default, Serialize)]
 struct Outcome {
@@ -201,7 +223,7 @@ impl Run<'_> {
     /// Takes the steps until nothing is left to do.
     async fn migrate(&self, mut backup: Option<Backup>) -> Result<Outcome, CliError> {
         let mut outcome = Outcome::default();
-        let mut counts: HashMap<Discriminant<Step>, usize> = HashMap::new();
+        let mut counts = StepCounts::new();
         loop {
             let remaining = self.remaining(backup.is_some());
             let package = format!("package {}", self.plan.package);
@@ -215,12 +237,7 @@ impl Run<'_> {
             }
             let text = step.text(self.plan);
             let what = format!("{package}: {text}");
-            let count = counts.entry(discriminant(&step)).or_default();
-            if *count == MAX_REPETITIONS {
-                let why = format!("{what}: reverted {count} times by another client{remaining}");
-                return Err(CliError::operational(why));
-            }
-            *count += 1;
+            count_step(&mut counts, &step, &what, &remaining)?;
             if outcome.steps.last() != Some(&text) {
                 say(&format!("{}: {text}", self.plan.package));
                 outcome.steps.push(text);
@@ -332,5 +349,26 @@ pub(in crate::migrate) fn failed(error: CliError, what: &str, remaining: &str) -
     match error {
         CliError::Message(code, why) => CliError::Message(code, format!("{what}: {why}{remaining}")),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alternating_steps_end_after_the_limit_of_each_kind() {
+        let mut counts = StepCounts::new();
+        let mut add = |step: &Step| count_step(&mut counts, step, "package lamp: open", "\nto go on");
+        for _ in 0..MAX_REPETITIONS {
+            assert!(add(&Step::Open).is_ok());
+            assert!(add(&Step::Restore(Vec::new())).is_ok());
+        }
+        let error = add(&Step::Open).unwrap_err().to_string();
+        assert!(
+            error.contains("package lamp: open: reverted 10 times by another client\nto go on"),
+            "{error}"
+        );
+        assert!(add(&Step::CreateExtension).is_ok());
     }
 }

@@ -18,7 +18,7 @@ use self::observe::{is_webhook, observe, restorable};
 use self::restoration::{owning, released, unowned};
 use self::state::{Step, decide};
 use super::apply::observe::classic;
-use super::apply::{act, change, csv_id, failed, fresh};
+use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh};
 use super::backup::{self, Backup};
 use super::pods::{announced, read as read_pods, restarted};
 use super::report::{MigrationReport, PackageResult};
@@ -29,9 +29,6 @@ use crate::output::FormatArgs;
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::ClusterArgs;
-
-/// Maximum number of repetitions of a step. More mean that another client reverts it.
-const MAX_REPETITIONS: usize = 10;
 
 /// Time until classic OLM has surely seen the restored objects.
 const CACHE_DELAY: Duration = Duration::from_secs(1);
@@ -191,7 +188,8 @@ impl Rollback<'_> {
             plan.id()
         );
         let mut steps = Vec::new();
-        let mut last: Option<(Step, usize)> = None;
+        let (mut counts, mut completing) = (StepCounts::new(), StepCounts::new());
+        let mut is_settled = false;
         loop {
             let package = format!("package {}", plan.package);
             let observed = observe(self.access, self.backup).await;
@@ -200,11 +198,11 @@ impl Rollback<'_> {
             let text = step.text(plan);
             let what = format!("{package}: {text}");
             match &step {
-                Step::Done if matches!(last, Some((Step::Done, _))) => return Ok(steps),
+                Step::Done if is_settled => return Ok(steps),
                 Step::Done => {
                     // The restored status is still that before the migration.
                     self.access.session().interruptible(tokio::time::sleep(REACTION)).await?;
-                    last = Some((Step::Done, 0));
+                    is_settled = true;
                     continue;
                 }
                 Step::Refuse(_) => return Err(CliError::findings(what)),
@@ -215,22 +213,20 @@ impl Rollback<'_> {
                 }
                 _ => {}
             }
-            let repeated = last.as_ref().filter(|(last, _)| *last == step).map_or(0, |(_, count)| count + 1);
-            if repeated == 0 {
+            is_settled = false;
+            match &step {
+                Step::Complete(step) => count_step(&mut completing, step, &what, &remaining)?,
+                step => count_step(&mut counts, step, &what, &remaining)?,
+            }
+            if steps.last() != Some(&text) {
                 say(&format!("{}: {text}", plan.package));
                 steps.push(text);
-            }
-            if repeated == MAX_REPETITIONS {
-                return Err(CliError::operational(format!(
-                    "{what}: reverted {MAX_REPETITIONS} times by another client{remaining}"
-                )));
             }
             let taken = match step.awaited() {
                 Some(_) => self.wait(&step, remaining.trim_start()).await,
                 None => self.act(&step, &observed).await.map_err(|error| failed(error, &what, &remaining)),
             };
             taken?;
-            last = Some((step, repeated));
         }
     }
 
