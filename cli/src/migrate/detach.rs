@@ -61,7 +61,7 @@ pub(super) fn from_csv(object: &Value, plan: &PackagePlan) -> Option<Value> {
 }
 
 /// Label that classic OLM puts on all objects of the package. The key is cut like each key of a label.
-fn component(plan: &PackagePlan) -> String {
+pub(super) fn component(plan: &PackagePlan) -> String {
     let name: String = format!("{}.{}", plan.package, plan.namespace).chars().take(63).collect();
     format!("{CLASSIC}/{}", name.trim_end_matches(['-', '.', '_']))
 }

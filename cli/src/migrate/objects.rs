@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// Label of copies of a ClusterServiceVersion in other namespaces.
-const COPIED_FROM: &str = "olm.copiedFrom";
+pub(super) const COPIED_FROM: &str = "olm.copiedFrom";
 /// Annotation with the properties of the bundle.
 const PROPERTIES: &str = "operatorframework.io/properties";
 
@@ -282,8 +282,8 @@ fn catalog_source(object: &Value) -> CatalogSource {
     }
 }
 
-/// Package of a ClusterServiceVersion: its property `olm.package`.
-fn package(csv: &Value) -> String {
+/// Package of a ClusterServiceVersion: its property `olm.package`. Empty without it.
+pub(super) fn package(csv: &Value) -> String {
     #[derive(Deserialize)]
     struct Properties {
         #[serde(default)]

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::super::backup::{self, Backup};
 use super::super::dependents::classic_dependents;
-use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, from_csv};
-use super::super::objects::CLASSIC;
+use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, component, from_csv};
+use super::super::objects::{CLASSIC, COPIED_FROM, package};
 use super::super::plan::model::PackagePlan;
 use super::state::{CatalogState, ClassicObject, ExtensionState, Observed};
 use crate::change::merge_patch;
@@ -175,6 +175,10 @@ fn upgrade(
     if let Some(next) = csvs.iter().find(|csv| csv["spec"]["replaces"] == expected) {
         return Some(format!("{} replaces {expected}", ObjectId::of(next)));
     }
+    // An upgrade over several or skipped versions replaces another one.
+    if let Some(other) = csvs.iter().find(|csv| csv["metadata"]["name"] != expected && is_of(csv, plan)) {
+        return Some(format!("{} is another version of {}", ObjectId::of(other), plan.package));
+    }
     let subscription = subscription.filter(|found| found["metadata"]["deletionTimestamp"].is_null())?;
     for field in ["installedCSV", "currentCSV"] {
         let found = subscription["status"][field].as_str().unwrap_or_default();
@@ -189,6 +193,13 @@ fn upgrade(
         let namespace = &plan.namespace;
         format!("ClusterServiceVersion {namespace}/{expected}: phase {phase}, expected Succeeded")
     })
+}
+
+/// Reports whether a ClusterServiceVersion of the namespace is of the package, and not a copy.
+fn is_of(csv: &Value, plan: &PackagePlan) -> bool {
+    let labels = &csv["metadata"]["labels"];
+    labels.get(COPIED_FROM).is_none()
+        && (package(csv) == plan.package || labels.get(component(plan)).is_some())
 }
 
 /// Webhook definitions of a ClusterServiceVersion without those of conversions. `None` if it has no conversion.

@@ -98,6 +98,37 @@ fn upgrades_by_classic_are_found() {
 }
 
 #[test]
+fn other_version_of_the_package_is_an_upgrade() {
+    let csv = |name: &str, metadata: Value| {
+        let mut csv = json!({"kind": "ClusterServiceVersion", "metadata": metadata, "spec": {"replaces": "lamp.v1.5.0"}});
+        csv["metadata"]["namespace"] = json!("ns");
+        csv["metadata"]["name"] = json!(name);
+        csv
+    };
+    let property = |package: &str| {
+        let properties = json!({"properties": [{"type": "olm.package", "value": {"packageName": package}}]});
+        json!({"annotations": {"operatorframework.io/properties": properties.to_string()}})
+    };
+    let labeled = |key: &str| json!({"labels": {key: ""}});
+    let mut copy = property("lamp");
+    copy["labels"] = json!({"olm.copiedFrom": "other"});
+    let (installed, next) = ("lamp.v1.0.0", "lamp.v2.0.0");
+    for (other, is_upgrade) in [
+        (csv(next, property("lamp")), true),
+        (csv(next, labeled("operators.coreos.com/lamp.ns")), true),
+        (csv(installed, property("lamp")), false),
+        (csv(next, property("pipe")), false),
+        (csv(next, labeled("operators.coreos.com/pipe.ns")), false),
+        (csv(next, json!({})), false),
+        (csv(next, copy), false),
+    ] {
+        let why = "ClusterServiceVersion ns/lamp.v2.0.0 is another version of lamp".to_owned();
+        let found = upgrade(&plan(), None, None, std::slice::from_ref(&other));
+        assert_eq!(found, Some(why).filter(|_| is_upgrade), "{other}");
+    }
+}
+
+#[test]
 fn csv_is_held_once_the_garbage_collector_removed_its_owner_references() {
     let csv = |finalizers: Value| json!({"metadata": {"deletionTimestamp": "now", "finalizers": finalizers}});
     for (finalizers, expected) in [
