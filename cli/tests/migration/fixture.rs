@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Stdio;
 
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
 use olm_api::ClusterExtension;
@@ -314,6 +314,40 @@ impl Fixture {
             found.is_none().then_some(())
         })
         .await;
+    }
+
+    /// Makes a ConfigMap the owner of the Subscription, and the Subscription the owner of another ConfigMap and of the
+    /// InstallPlan of the package.
+    pub(crate) async fn create_owners_and_dependents(&self, package: &str) {
+        let map = |name: &str| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": package}});
+        let owner = |object: &Value, uid: &str| {
+            let name = &object["metadata"]["name"];
+            json!([{"apiVersion": object["apiVersion"], "kind": object["kind"], "name": name, "uid": uid, "controller": true}])
+        };
+        let (parent, mut child) = (map("parent"), map("child"));
+        let uid = self.create(parent.clone()).await;
+        let subscription = classic("v1alpha1", "Subscription", package, package, Value::Null);
+        let owners = Patch::Merge(json!({"metadata": {"ownerReferences": owner(&parent, &uid)}}));
+        let api = self.api(&subscription);
+        let uid = api.patch(package, &PatchParams::default(), &owners).await.unwrap().uid().unwrap();
+        let spec = json!({"clusterServiceVersionNames": [format!("{package}.v{VERSION}")]});
+        let mut plan = classic("v1alpha1", "InstallPlan", package, "install-a", spec);
+        plan["status"] = json!({"phase": "Complete"});
+        for object in [&mut child, &mut plan] {
+            object["metadata"]["ownerReferences"] = owner(&subscription, &uid);
+            self.create(object.clone()).await;
+        }
+    }
+
+    /// Reports whether an object in the namespace of the package exists.
+    pub(crate) async fn has(&self, api_version: &str, kind: &str, package: &str, name: &str) -> bool {
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": package}});
+        self.api(&object).get_opt(name).await.unwrap().is_some()
+    }
+
+    pub(crate) async fn delete_config_map(&self, package: &str, name: &str) {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": package}});
+        self.api(&object).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
     /// Creates a Lease whose owner is the held ClusterServiceVersion, and one whose owner does not exist.

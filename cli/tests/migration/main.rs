@@ -8,12 +8,15 @@
 
 mod fixture;
 
+use std::time::Duration;
+
 use fixture::Fixture;
 use futures::future::join_all;
 use olm_servers::{Answer, Call, Fault, When};
 
 /// Number of points tested by default.
 const SAMPLED: usize = 10;
+const CLASSIC_VERSION: &str = "operators.coreos.com/v1alpha1";
 /// Packages of one cluster, one for each point, which migrate at once. Every command reads all of them.
 const PACKAGES: usize = 10;
 
@@ -110,6 +113,27 @@ async fn refused_rollback_keeps_migration_complete() {
     assert!(ran.stderr.contains("is not that of the migration"), "{}", ran.stderr);
     assert_eq!(fixture.record_extension(name, "another").await, before);
     assert_eq!(before["ext.olm.operatorframework.io/migration-complete"], "true");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_planned_objects_of_a_subscription_are_deleted_and_missing_owners_not_restored() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let before = fixture.objects(name).await;
+    fixture.create_owners_and_dependents(name).await;
+    let has_plan = async || fixture.has(CLASSIC_VERSION, "InstallPlan", name, "install-a").await;
+    assert!(has_plan().await);
+    let ran = fixture.olm(&["apply", name, "--yes"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    fixture.is_migrated(name, &before).await;
+    assert!(fixture.has("v1", "ConfigMap", name, "child").await);
+    assert!(!has_plan().await);
+    fixture.delete_config_map(name, "parent").await;
+    let ran = fixture.olm(&["rollback", name, "--yes"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    // Time for the garbage collector.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(fixture.has(CLASSIC_VERSION, "Subscription", name, name).await);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -41,7 +41,8 @@ pub(in crate::migrate) async fn take(
     match step {
         Step::CreateCatalogs(objects) | Step::CreateGrants(objects) => create(access, objects).await,
         Step::BackUp => back_up(access, plan, live).await,
-        Step::DeleteSubscription(id) => delete(access, id).await,
+        // Subscriptions may own objects that are not in the plan, such as other Subscriptions.
+        Step::DeleteSubscription(id) => delete(access, id, Dependents::Orphan).await,
         Step::HoldCsv(id) => hold(access, id).await,
         Step::KeepConversion(id) => keep_conversion(access, id).await,
         Step::Detach(objects) => detach(access, plan, objects).await,
@@ -50,7 +51,7 @@ pub(in crate::migrate) async fn take(
         Step::CreateExtension => create_extension(access, plan, &observed.digest).await,
         Step::Remove(objects) => {
             for id in objects {
-                delete(access, id).await?;
+                delete(access, id, Dependents::Delete).await?;
             }
             Ok(())
         }
@@ -59,6 +60,7 @@ pub(in crate::migrate) async fn take(
         Step::DropBackup(_) => backup::delete(access, &plan.namespace, &plan.package).await,
         Step::Refuse(_)
         | Step::AwaitCatalogs(_)
+        | Step::AwaitSubscriptionDeletion
         | Step::AwaitCsvDeletion
         | Step::AwaitInstallation(_)
         | Step::AwaitWebhooks(_)
@@ -80,8 +82,8 @@ async fn back_up(access: &ObjectAccess<'_>, plan: &PackagePlan, live: &Live) -> 
     backup::write(access, &Backup { plan: plan.clone(), objects, pods }).await
 }
 
-async fn delete(access: &ObjectAccess<'_>, id: &ObjectId) -> Result<(), CliError> {
-    if access.delete(id, None, Dependents::Delete).await? {
+async fn delete(access: &ObjectAccess<'_>, id: &ObjectId, dependents: Dependents) -> Result<(), CliError> {
+    if access.delete(id, None, dependents).await? {
         return Ok(());
     }
     let why = "was replaced by another object of this name: run the command again";
@@ -222,10 +224,28 @@ async fn restore(
         let conversion = json!({ "spec": { "conversion": saved["spec"]["conversion"] } });
         match access.get(id).await? {
             Some(live) => drop(access.merge(&ObjectId::of(&live), &conversion).await?),
-            None => drop(access.create(&detached(saved)).await?),
+            None => drop(recreate(access, detached(saved)).await?),
         }
     }
     Ok(())
+}
+
+/// Creates an object without owners that do not exist: the garbage collector would delete it.
+pub(in crate::migrate) async fn recreate(
+    access: &ObjectAccess<'_>,
+    mut object: Value,
+) -> Result<Value, CliError> {
+    let namespace = ObjectId::of(&object).namespace;
+    if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
+        for owner in std::mem::take(owners) {
+            let text = |field: &str| owner[field].as_str().unwrap_or_default();
+            let id = ObjectId::new((text("apiVersion"), text("kind")), &namespace, text("name"));
+            if access.get(&id).await?.is_some_and(|found| found["metadata"]["uid"] == owner["uid"]) {
+                owners.push(owner);
+            }
+        }
+    }
+    access.create(&object).await
 }
 
 /// Object of the backup as a new one, without owners and labels of classic OLM.

@@ -19,7 +19,7 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-pub(in crate::migrate) use self::act::{change, csv_id, detached, fresh};
+pub(in crate::migrate) use self::act::{change, csv_id, detached, fresh, recreate};
 use self::jobs::Job;
 use self::observe::{Live, observe};
 use self::state::{Observed, Step, decide};

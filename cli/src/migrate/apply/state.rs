@@ -94,7 +94,9 @@ pub(in crate::migrate) enum Step {
     BackUp,
     /// Deletes the backup of a migration that has changed nothing. Contains the reason.
     DropBackup(String),
+    /// Deletes the Subscription, but not the objects that it owns.
     DeleteSubscription(ObjectId),
+    AwaitSubscriptionDeletion,
     /// Deletes the ClusterServiceVersion, which stays with a finalizer of the migration. Classic OLM does nothing about a
     /// ClusterServiceVersion that is being deleted without its own finalizer.
     HoldCsv(ObjectId),
@@ -133,6 +135,9 @@ impl Step {
             Self::BackUp => "write the backup".to_owned(),
             Self::DropBackup(_) => "delete the backup".to_owned(),
             Self::DeleteSubscription(id) => format!("delete {id}"),
+            Self::AwaitSubscriptionDeletion => {
+                format!("wait for the deletion of Subscription {}/{}", plan.namespace, plan.subscription)
+            }
             Self::HoldCsv(csv) => format!("delete {csv}, held by a finalizer"),
             Self::KeepConversion(csv) => format!("remove the conversion webhooks from {csv}"),
             Self::Detach(objects) => format!("detach {} from classic OLM", named(objects)),
@@ -158,7 +163,7 @@ impl Step {
             Self::AwaitCatalogs(state) | Self::AwaitInstallation(state) | Self::AwaitWebhooks(state) => {
                 Some(state)
             }
-            Self::AwaitCsvDeletion => Some("being deleted"),
+            Self::AwaitSubscriptionDeletion | Self::AwaitCsvDeletion => Some("being deleted"),
             _ => None,
         }
     }
@@ -249,8 +254,9 @@ fn after_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     if observed.extension == ExtensionState::Foreign {
         return Step::Refuse(foreign(plan, observed));
     }
-    if let Some(subscription) = observed.subscription.as_ref().filter(|found| !found.is_deleting) {
+    if let Some(subscription) = &observed.subscription {
         return match pending(observed) {
+            _ if subscription.is_deleting => Step::AwaitSubscriptionDeletion,
             Some(pending) => Step::Refuse(pending),
             None => Step::DeleteSubscription(subscription.id.clone()),
         };
@@ -334,7 +340,7 @@ impl Observed {
                 let objects = [&self.subscription, &self.csv];
                 self.known = objects.into_iter().flatten().map(|object| object.id.uid.clone()).collect();
             }
-            Step::DeleteSubscription(_) => self.subscription = None,
+            Step::DeleteSubscription(_) | Step::AwaitSubscriptionDeletion => self.subscription = None,
             Step::HoldCsv(_) => self.change_csv(|csv| (csv.is_deleting, csv.is_held) = (true, true)),
             Step::KeepConversion(_) => self.change_csv(|csv| csv.has_conversion = false),
             Step::Detach(_) => self.attached.clear(),

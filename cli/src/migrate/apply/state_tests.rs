@@ -103,6 +103,13 @@ fn migration_step_interrupted_by_kill_is_repeated() {
     let gone = |observed: &mut Observed| observed.csv = None;
     let held =
         || ClassicObject { is_deleting: true, is_held: true, has_conversion: false, ..csv("Succeeded") };
+    // Killed while the garbage collector removes owner references to the Subscription.
+    let deleting = || ClassicObject { is_deleting: true, ..subscription() };
+    let step = next(&|observed| {
+        observed.subscription = Some(deleting());
+        observed.pending = vec!["ns/a".to_owned()];
+    });
+    assert_eq!(step, Step::AwaitSubscriptionDeletion);
     // Killed between the finalizer and the deletion.
     let step = next(&|observed| observed.attached = account());
     assert_eq!(step, Step::HoldCsv(csv("").id));

@@ -18,7 +18,7 @@ use self::observe::{is_webhook, observe, restorable};
 use self::restoration::{owning, released, unowned};
 use self::state::{Step, decide};
 use super::apply::observe::classic;
-use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh};
+use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh, recreate};
 use super::backup::{self, Backup};
 use super::pods::{announced, read as read_pods, restarted};
 use super::report::{MigrationReport, PackageResult};
@@ -309,7 +309,7 @@ impl Rollback<'_> {
         for saved in objects.iter().filter_map(|id| self.saved(id)) {
             let mut object = unowned(saved);
             trust::extend(&mut object, &trusted);
-            let created = self.access.create(&object).await?;
+            let created = recreate(self.access, object).await?;
             let status = &saved["status"];
             if status.is_object() && saved["kind"] != "Deployment" {
                 self.access.set_status(&ObjectId::of(&created), status).await?;
@@ -352,7 +352,7 @@ impl Rollback<'_> {
     async fn create_csv(&self) -> Result<(), CliError> {
         let id = csv_id(&self.backup.plan);
         let saved = self.backup.csv().ok_or_else(|| not_saved(&id))?;
-        let created = self.access.create(&fresh(saved)).await?;
+        let created = recreate(self.access, fresh(saved)).await?;
         let mut labeled: Vec<ObjectId> =
             restorable(self.backup).map(ObjectId::of).filter(|id| id.namespace.is_empty()).collect();
         labeled.sort_by_key(|id| !is_webhook(id));
@@ -363,7 +363,7 @@ impl Rollback<'_> {
     /// Creates a ClusterServiceVersion or Subscription exactly as it was: classic OLM copies annotations to pods.
     async fn create_classic(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
         let saved = saved.ok_or_else(|| not_saved(id))?;
-        let created = self.access.create(&fresh(saved)).await?;
+        let created = recreate(self.access, fresh(saved)).await?;
         self.access.set_status(&ObjectId::of(&created), &saved["status"]).await
     }
 

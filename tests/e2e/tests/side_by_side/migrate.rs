@@ -198,8 +198,9 @@ impl Case {
                 ensure!(is_made_by_classic, "{what} is lost");
                 continue;
             };
-            // Classic OLM writes owner and labels of its OperatorConditions again.
-            if object["kind"] == "OperatorCondition" {
+            // Classic OLM writes owner and labels of its OperatorConditions again. An InstallPlan of several packages has
+            // neither until `finish` deletes it.
+            if ["OperatorCondition", "InstallPlan"].iter().any(|kind| object["kind"] == *kind) {
                 continue;
             }
             let live = serde_json::to_value(&live.metadata)?;
