@@ -265,7 +265,8 @@ impl Fixture {
             (catalog.version.as_ref(), catalog.channels.as_slice()),
             (None, &["stable".to_owned()][..])
         );
-        assert!(extension.annotations().keys().all(|key| !key.ends_with("/adopt")), "{extension:?}");
+        let is_left = |key: &String| key.ends_with("/adopt") || key.ends_with("/paused");
+        assert!(!extension.annotations().keys().any(is_left), "{extension:?}");
         let after = self.objects(package).await;
         for (key, object) in before {
             let is_removed = key.contains("-hash")
@@ -274,6 +275,9 @@ impl Fixture {
             let now = after.get(key).map(|now| &now["metadata"]["uid"]);
             assert_eq!(now, Some(&object["metadata"]["uid"]).filter(|_| !is_removed), "{key}");
         }
+        let deployment = &after[&format!("Deployment {package}")]["metadata"]["ownerReferences"];
+        assert_eq!(deployment[0]["kind"], "ClusterObjectSet", "{deployment}");
+        assert!(after.keys().any(|key| key.starts_with("ClusterRole ")), "{:?}", after.keys());
         for (key, object) in &after {
             assert!(!object["metadata"].to_string().contains(CLASSIC), "{key}: {object}");
             assert!(object["metadata"]["labels"].get("olm.owner").is_none(), "{key}: {object}");

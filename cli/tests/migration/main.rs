@@ -165,6 +165,39 @@ async fn kill_at(fixture: &Fixture, number: usize, point: usize) {
     fixture.is_classic(name, &before).await;
 }
 
+/// Reports whether a call of a rollback writes before the Subscription exists: afterwards, classic OLM has the package.
+fn is_write_before_subscription(call: &Call) -> bool {
+    let is_backup = call.method == "DELETE" && call.path.contains("/olm-migrate-");
+    call.is_mutation() && !call.path.contains("/subscriptions") && !is_backup
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn apply_after_rollback_killed_at_any_write_migrates_again() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let ran = fixture.olm(&["apply", name, "--yes"]).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let count = fixture.count_calls(&["rollback", name, "--yes"], is_write_before_subscription).await;
+    drop(fixture);
+    at_points(2 * count, async |fixture, number, point| return_at(fixture, number, point).await).await;
+}
+
+/// Kills a rollback before or after a write, then applies again.
+async fn return_at(fixture: &Fixture, number: usize, point: usize) {
+    let name = &Fixture::name(number);
+    let before = fixture.objects(name).await;
+    let (apply, rollback) = (["apply", name, "--yes"], ["rollback", name, "--yes"]);
+    let ran = fixture.olm(&apply).await;
+    assert_eq!(ran.code, 0, "point {point}: {}", ran.stderr);
+    let when = if point.is_multiple_of(2) { When::Before } else { When::After };
+    let counted = is_write_before_subscription;
+    let killed = fixture.olm_with(&rollback, Fault::Kill, point / 2, when, counted).await;
+    println!("write {}, {when:?}: {}", point / 2, killed.stderr.lines().last().unwrap_or_default());
+    let ran = fixture.olm(&apply).await;
+    assert_eq!(ran.code, 0, "point {point}: {}{}", killed.stderr, ran.stderr);
+    fixture.is_migrated(name, &before).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn migration_with_api_error_at_any_call_ends_in_same_result() {
     let count = count_calls(|_| true).await;

@@ -11,7 +11,7 @@ use super::super::backup::{self, Backup};
 use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, from_classic, from_csv};
 use super::super::plan::model::PackagePlan;
 use super::super::pods;
-use super::observe::{Live, classic, kept_webhooks, opening, saved};
+use super::observe::{Live, classic, kept_webhooks, opening, resuming, saved};
 use super::state::{Observed, Step};
 use crate::error::CliError;
 use crate::object_access::{Dependents, ObjectAccess, ObjectId};
@@ -49,6 +49,7 @@ pub(in crate::migrate) async fn take(
         Step::ReleaseCsv(id) => release(access, plan, backup, id).await,
         Step::Restore(objects) => restore(access, backup, objects).await,
         Step::CreateExtension => create_extension(access, plan, &observed.digest).await,
+        Step::Resume(id) => access.merge(id, &resuming(plan)).await.map(drop),
         Step::Remove(objects) => {
             for id in objects {
                 delete(access, id, Dependents::Delete).await?;

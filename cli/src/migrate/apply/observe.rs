@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use olm_api::{annotations, finalizers};
 use olm_plan::objects::ObjectName;
 use olm_plan::{AdoptedObject, adoption_digest};
+use olm_revision::plan::controller;
 use serde_json::Value;
 
 use super::super::backup::{self, Backup};
@@ -12,6 +13,7 @@ use super::super::dependents::classic_dependents;
 use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, component, from_csv};
 use super::super::objects::{CLASSIC, COPIED_FROM, package};
 use super::super::plan::model::PackagePlan;
+use super::super::rollback::is_recreated;
 use super::state::{CatalogState, ClassicObject, ExtensionState, Observed};
 use crate::change::merge_patch;
 use crate::error::CliError;
@@ -65,7 +67,7 @@ pub(in crate::migrate) async fn observe(
         Some(_) => backup::recorded_extension(access, plan).await?,
         None => None,
     };
-    let extension = extension_state(plan, recorded.as_deref(), extension.as_ref());
+    let extension = extension_state(plan, recorded.as_deref(), extension.as_ref(), &live);
     let mut grants = Vec::new();
     for grant in &plan.grants {
         if !access.get(&ObjectId::of(grant)).await?.is_some_and(|found| contains(&found, grant)) {
@@ -98,10 +100,10 @@ pub(in crate::migrate) async fn observe(
         known: saved.map(|object| ObjectId::of(object).uid).collect(),
         dependents,
         attached,
-        lost: lost(plan, backup, &live, &extension),
+        lost: lost(plan, backup, &live, &extension, recorded.is_some()),
         grants,
         unready_webhooks: unready_webhooks(access, plan).await?,
-        leftovers: leftovers(plan, &live),
+        leftovers: leftovers(plan, backup, &live),
         certificates: certificates(plan, &live),
         extension,
         digest: digest(plan, &live),
@@ -262,7 +264,12 @@ fn condition<'o>(object: &'o Value, type_: &str) -> &'o Value {
 
 /// State of the extension of the plan. `recorded` is the UID of the extension of the migration, known once the pin is
 /// opened. Before, the digest identifies it.
-fn extension_state(plan: &PackagePlan, recorded: Option<&str>, extension: Option<&Value>) -> ExtensionState {
+fn extension_state(
+    plan: &PackagePlan,
+    recorded: Option<&str>,
+    extension: Option<&Value>,
+    live: &Live,
+) -> ExtensionState {
     let Some(extension) = extension else { return ExtensionState::Absent };
     let is_same = |pointer: &str| extension.pointer(pointer) == plan.extension.pointer(pointer);
     let metadata = &extension["metadata"];
@@ -272,6 +279,11 @@ fn extension_state(plan: &PackagePlan, recorded: Option<&str>, extension: Option
     };
     if !is_ours || !is_same("/spec/source/catalog/packageName") || !is_same("/spec/namespace") {
         return ExtensionState::Foreign;
+    }
+    let version = extension.pointer("/status/install/bundle/version").and_then(Value::as_str);
+    let is_paused = metadata["annotations"][annotations::EXT_PAUSED] == "true";
+    if is_paused && version.is_none_or(|version| version == plan.version) {
+        return ExtensionState::Paused(ObjectId::of(extension));
     }
     if opening(plan).is_none_or(|patch| contains(extension, &patch)) {
         return ExtensionState::Opened;
@@ -283,9 +295,13 @@ fn extension_state(plan: &PackagePlan, recorded: Option<&str>, extension: Option
             && condition["reason"] == "Succeeded"
             && condition["observedGeneration"] == *generation
     };
-    let version = extension.pointer("/status/install/bundle/version").and_then(Value::as_str);
     if is_true("Installed") && is_true("Progressing") && version == Some(&plan.version) {
-        return ExtensionState::Pinned;
+        // Conditions can be older than the release of objects by a rollback.
+        let is_released = |id: &&ObjectId| live.get(*id).is_some_and(|live| controller(live).is_none());
+        return match plan.adopted.iter().find(is_released) {
+            Some(id) => ExtensionState::Installing(format!("{id} is not adopted yet")),
+            None => ExtensionState::Pinned,
+        };
     }
     let progressing = condition(extension, "Progressing");
     let text = |field: &str| progressing[field].as_str().unwrap_or_default().to_owned();
@@ -327,13 +343,25 @@ pub(in crate::migrate) fn opening(plan: &PackagePlan) -> Option<Value> {
     merge_patch(&changeable(&plan.extension), &changeable(&plan.opened))
 }
 
+/// Merge patch that pins the version of a paused extension like the first one, and resumes it: an upgrade must not begin
+/// while it does not own its objects.
+pub(in crate::migrate) fn resuming(plan: &PackagePlan) -> Value {
+    let pin = merge_patch(&plan.opened["spec"], &plan.extension["spec"]);
+    serde_json::json!({
+        "metadata": { "annotations": { (annotations::EXT_PAUSED): null } },
+        "spec": pin.unwrap_or_else(|| serde_json::json!({})),
+    })
+}
+
 /// Before the backup: objects to adopt that are missing or were replaced, and objects to create that exist already.
-/// Afterwards: objects of the backup that are missing, and CRDs without their conversion webhook.
+/// Afterwards: objects of the backup that are missing, and CRDs without their conversion webhook. None if the UID of the
+/// extension is recorded: then everything was restored.
 fn lost(
     plan: &PackagePlan,
     backup: Option<&Backup>,
     live: &Live,
     extension: &ExtensionState,
+    is_recorded: bool,
 ) -> Vec<ObjectId> {
     let Some(backup) = backup else {
         let is_same =
@@ -352,10 +380,10 @@ fn lost(
         saved["spec"]["conversion"]["strategy"] == "Webhook"
             && live["spec"]["conversion"]["strategy"] == "None"
     };
-    match extension {
-        ExtensionState::Opened => Vec::new(),
-        _ => adopted.chain(left).filter(is_lost).cloned().collect(),
+    if is_recorded && *extension != ExtensionState::Absent {
+        return Vec::new();
     }
+    adopted.chain(left).filter(is_lost).cloned().collect()
 }
 
 /// Webhook configurations of the extension that do not exist or have no CA.
@@ -373,12 +401,15 @@ async fn unready_webhooks(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Resu
     Ok(unready)
 }
 
-/// Objects to remove that exist with the UID of the plan. Classic OLM creates the Operator object again while objects have
-/// its label: that one has another UID, and stays.
-fn leftovers(plan: &PackagePlan, live: &Live) -> Vec<ObjectId> {
+/// Objects to remove that exist with the UID of the plan, or as a rollback creates them again. Classic OLM creates the
+/// Operator object again while objects have its label: that one has another UID, and stays.
+fn leftovers(plan: &PackagePlan, backup: Option<&Backup>, live: &Live) -> Vec<ObjectId> {
     let found = plan.removed.iter().filter_map(|removed| Some((&removed.object, live.get(&removed.object)?)));
     let is_same = |(id, object): &(&ObjectId, &Value)| {
-        object["metadata"]["uid"] == id.uid.as_str() && object["metadata"]["deletionTimestamp"].is_null()
+        let saved = backup.and_then(|backup| backup.object(&id.kind, &id.namespace, &id.name));
+        let is_ours = object["metadata"]["uid"] == id.uid.as_str()
+            || saved.is_some_and(|saved| is_recreated(saved, object));
+        is_ours && object["metadata"]["deletionTimestamp"].is_null()
     };
     found.filter(is_same).map(|(_, object)| ObjectId::of(object)).collect()
 }

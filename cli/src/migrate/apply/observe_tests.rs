@@ -18,9 +18,9 @@ fn state_of_extension_follows_its_conditions() {
     let state = |change: &dyn Fn(&mut Value)| {
         let found = extension(change);
         let recorded = Some("u").filter(|_| found["metadata"]["annotations"].get("note").is_some());
-        extension_state(&plan(), recorded, Some(&found))
+        extension_state(&plan(), recorded, Some(&found), &Live::new())
     };
-    assert_eq!(extension_state(&plan(), None, None), ExtensionState::Absent);
+    assert_eq!(extension_state(&plan(), None, None, &Live::new()), ExtensionState::Absent);
     assert_eq!(state(&|_| ()), ExtensionState::Pinned);
     let other = |extension: &mut Value| extension["spec"]["source"]["catalog"]["packageName"] = json!("pipe");
     assert_eq!(state(&other), ExtensionState::Foreign);
@@ -41,11 +41,51 @@ fn state_of_extension_follows_its_conditions() {
 }
 
 #[test]
+fn extension_paused_by_rollback_is_pinned_until_it_owns_all_adopted_objects() {
+    let mut opened = extension(|extension| {
+        extension["spec"] = plan().opened["spec"].clone();
+        extension["metadata"]["annotations"] = json!({(annotations::EXT_PAUSED): "true", "note": "a"});
+    });
+    let deployment = plan().adopted[0].clone();
+    let live =
+        |owners: Value| Live::from([(deployment.clone(), json!({"metadata": {"ownerReferences": owners}}))]);
+    let (released, adopted) = (live(json!([])), live(json!([{"uid": "r", "controller": true}])));
+    let state = |found: &Value, live: &Live| extension_state(&plan(), Some("u"), Some(found), live);
+    assert_eq!(state(&opened, &released), ExtensionState::Paused(ObjectId::of(&opened)));
+    let patch = resuming(&plan());
+    let expected = json!({"metadata": {"annotations": {(annotations::EXT_PAUSED): null}},
+        "spec": {"source": {"catalog": {"version": "1.0.0"}}}});
+    assert_eq!(patch, expected);
+    let pinned = extension(|extension| extension["metadata"]["annotations"] = json!({"note": "a"}));
+    let waits = ExtensionState::Installing("Deployment ns/lamp is not adopted yet".to_owned());
+    assert_eq!(state(&pinned, &released), waits);
+    assert_eq!(state(&pinned, &adopted), ExtensionState::Pinned);
+    // An administrator paused a later version.
+    opened["status"]["install"]["bundle"]["version"] = json!("1.1.0");
+    assert_eq!(state(&opened, &released), ExtensionState::Opened);
+}
+
+#[test]
+fn leftovers_are_recognized_by_uid_or_as_recreated_by_rollback() {
+    let removed = plan().removed[0].object.clone();
+    let role = |uid: &str, verb: &str| {
+        json!({"apiVersion": removed.api_version, "kind": removed.kind,
+            "metadata": {"name": removed.name, "uid": uid}, "rules": [{"verbs": [verb]}]})
+    };
+    let saved = role(&removed.uid, "get");
+    let backup = Backup { plan: plan(), objects: vec![saved.clone()], pods: Vec::new() };
+    let found = |live: Value| leftovers(&plan(), Some(&backup), &Live::from([(removed.clone(), live)]));
+    assert_eq!(found(saved), std::slice::from_ref(&removed));
+    assert_eq!(found(role("new", "get")), [ObjectId { uid: "new".to_owned(), ..removed.clone() }]);
+    assert_eq!(found(role("new", "list")), []);
+}
+
+#[test]
 fn recreated_extension_is_foreign() {
     let found = |annotations: Value| {
         extension(|extension| extension["metadata"]["annotations"] = annotations.clone())
     };
-    let state = |recorded, found: &Value| extension_state(&plan(), recorded, Some(found));
+    let state = |recorded, found: &Value| extension_state(&plan(), recorded, Some(found), &Live::new());
     let (adopting, opened) =
         (found(json!({(annotations::EXT_ADOPT): "sha256:00"})), found(json!({"note": "a"})));
     assert_eq!(state(None, &adopting), ExtensionState::Pinned);
@@ -150,8 +190,8 @@ fn created_object_that_exists_is_reported_before_the_backup() {
     plan.adopted.clear();
     plan.created = vec![created.clone()];
     let live = Live::from([(created.clone(), json!({}))]);
-    assert_eq!(lost(&plan, None, &live, &ExtensionState::Absent), [created]);
-    assert_eq!(lost(&plan, None, &Live::new(), &ExtensionState::Absent), []);
+    assert_eq!(lost(&plan, None, &live, &ExtensionState::Absent, false), [created]);
+    assert_eq!(lost(&plan, None, &Live::new(), &ExtensionState::Absent, false), []);
 }
 
 #[test]
@@ -180,7 +220,7 @@ fn conversion_that_classic_reset_is_restored() {
     };
     let backup = Backup { plan: plan.clone(), objects: vec![object("Webhook")], pods: Vec::new() };
     let lost = |live: &[(ObjectId, Value)], extension| {
-        lost(&plan, Some(&backup), &live.iter().cloned().collect(), &extension)
+        lost(&plan, Some(&backup), &live.iter().cloned().collect(), &extension, false)
     };
     let reset = [(crd.clone(), object("None"))];
     let all = std::slice::from_ref(&crd);
@@ -188,4 +228,20 @@ fn conversion_that_classic_reset_is_restored() {
     assert_eq!(lost(&[(crd.clone(), object("Webhook"))], ExtensionState::Absent), []);
     assert_eq!(lost(&[], ExtensionState::Absent), all);
     assert_eq!(lost(&reset, ExtensionState::Pinned), []);
+}
+
+#[test]
+fn nothing_is_restored_once_the_extension_was_opened() {
+    use super::super::fixture::id;
+    let mut plan = plan();
+    let secret = id("v1", "Secret", "ns", "lamp-token");
+    plan.left = vec![crate::migrate::plan::model::Reasoned { object: secret.clone(), reason: String::new() }];
+    let saved = json!({"kind": "Secret", "metadata": {"namespace": "ns", "name": "lamp-token"}});
+    let backup = Backup { plan: plan.clone(), objects: vec![saved], pods: Vec::new() };
+    let lost = |is_recorded| {
+        let extension = ExtensionState::Installing(String::new());
+        lost(&plan, Some(&backup), &Live::new(), &extension, is_recorded)
+    };
+    assert_eq!(lost(false), [secret]);
+    assert_eq!(lost(true), []);
 }

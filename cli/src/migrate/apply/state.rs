@@ -35,6 +35,8 @@ pub(in crate::migrate) enum ExtensionState {
     Absent,
     /// Not the extension that the migration created.
     Foreign,
+    /// Paused by a rollback that did not end.
+    Paused(ObjectId),
     /// Not installed yet, with the message of its condition.
     Installing(String),
     /// Not installed, and no retry will help. `digest` is that of the objects to adopt.
@@ -112,6 +114,8 @@ pub(in crate::migrate) enum Step {
     Restore(Vec<ObjectId>),
     CreateGrants(Vec<Value>),
     CreateExtension,
+    /// Pins the version of the paused extension again, and resumes it.
+    Resume(ObjectId),
     AwaitInstallation(String),
     AwaitWebhooks(String),
     Remove(Vec<ObjectId>),
@@ -148,6 +152,7 @@ impl Step {
             Self::CreateExtension => {
                 format!("create ClusterExtension {extension}, which adopts {}", named(&plan.adopted))
             }
+            Self::Resume(extension) => format!("resume {extension}, pinned to version {}", plan.version),
             Self::AwaitInstallation(_) => format!("wait for the installation of {extension}"),
             Self::AwaitWebhooks(_) => "wait for the certificates of webhooks".to_owned(),
             Self::Remove(objects) => format!("remove {} of classic OLM", named(objects)),
@@ -275,6 +280,7 @@ fn after_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     }
     match &observed.extension {
         ExtensionState::Absent => return Step::CreateExtension,
+        ExtensionState::Paused(id) => return Step::Resume(id.clone()),
         ExtensionState::Blocked { digest, .. } if *digest != observed.digest => return Step::CreateExtension,
         ExtensionState::Blocked { message, .. } => {
             let extension = plan.extension["metadata"]["name"].as_str().unwrap_or_default();
@@ -347,7 +353,9 @@ impl Observed {
             Step::ReleaseCsv(_) | Step::AwaitCsvDeletion => self.csv = None,
             Step::Restore(_) => self.lost.clear(),
             Step::CreateGrants(_) => self.grants.clear(),
-            Step::CreateExtension => self.extension = ExtensionState::Installing(String::new()),
+            Step::CreateExtension | Step::Resume(_) => {
+                self.extension = ExtensionState::Installing(String::new());
+            }
             Step::AwaitInstallation(_) => self.extension = ExtensionState::Pinned,
             Step::AwaitWebhooks(_) => self.unready_webhooks.clear(),
             Step::Remove(_) => self.leftovers.clear(),

@@ -156,6 +156,19 @@ fn blocked_extension_gets_the_digest_of_the_present_objects_once() {
 }
 
 #[test]
+fn extension_that_a_rollback_paused_is_pinned_and_resumed() {
+    let extension = id("olm.operatorframework.io/v1", "ClusterExtension", "", "lamp");
+    let mut observed = installed_by_classic().after(&Step::BackUp);
+    (observed.subscription, observed.csv) = (None, None);
+    observed.extension = ExtensionState::Paused(extension.clone());
+    let mut expected = vec!["Detach", "CreateGrants", "Resume"];
+    expected.extend(&ALL[10..]);
+    assert_eq!(steps(observed), expected);
+    let text = Step::Resume(extension).text(&plan());
+    assert_eq!(text, "resume ClusterExtension lamp, pinned to version 1.0.0");
+}
+
+#[test]
 fn migration_of_unhealthy_or_changed_package_is_refused() {
     let refused = |observed: &Observed| match decide(&plan(), observed) {
         Step::Refuse(why) => why,

@@ -15,6 +15,7 @@ use olm_api::annotations;
 use serde_json::{Value, json};
 
 use self::observe::{is_webhook, observe, restorable};
+pub(super) use self::restoration::is_recreated;
 use self::restoration::{owning, released, unowned};
 use self::state::{Step, decide};
 use super::apply::observe::classic;

@@ -3,6 +3,7 @@
 //! Only what the migration changed is changed back: values that others set since the backup stay.
 
 use olm_api::labels;
+use olm_revision::plan::controller;
 use serde_json::{Map, Value, json};
 
 use super::super::apply::detached;
@@ -64,6 +65,16 @@ pub(super) fn unowned(saved: &Value) -> Value {
         object["metadata"]["labels"][MANAGED] = managed.clone();
     }
     object
+}
+
+/// Reports whether `live` is an object that a rollback created again from the saved one. Webhook configurations may trust
+/// more CAs.
+pub(in crate::migrate) fn is_recreated(saved: &Value, live: &Value) -> bool {
+    let mut trusted = Trusted::new();
+    trust::collect(live, &mut trusted);
+    let mut object = unowned(saved);
+    trust::extend(&mut object, &trusted);
+    !is_of_classic(saved) && controller(live).is_none() && is_same_content(&object, live)
 }
 
 /// The live object without metadata of the extension, with label `olm.managed` if it was there, and with the saved content

@@ -34,6 +34,26 @@ fn adopted() -> Value {
 }
 
 #[test]
+fn recreated_object_is_recognized_by_content_without_controller() {
+    let webhook = |bundle: &str| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": {"name": "lamp-abc", "uid": bundle}, "webhooks": [{"name": "a", "clientConfig":
+                {"service": {"namespace": "ns", "name": "lamp"}, "caBundle": bundle}}]})
+    };
+    // Base64 of "old", and of both CAs.
+    let (saved, recreated) = (webhook("b2xk"), webhook("b2xkCm5ldw=="));
+    assert!(is_recreated(&saved, &recreated));
+    assert!(!is_recreated(&recreated, &saved));
+    let mut controlled = recreated.clone();
+    controlled["metadata"]["ownerReferences"] = adopted()["metadata"]["ownerReferences"].clone();
+    assert!(!is_recreated(&saved, &controlled));
+    let mut changed = recreated;
+    changed["webhooks"][0]["name"] = json!("b");
+    assert!(!is_recreated(&saved, &changed));
+    assert!(!is_recreated(&csv("old"), &csv("new")));
+}
+
+#[test]
 fn rollback_removes_only_olm_v1_metadata_from_adopted_object() {
     let released = released(&plan(), &saved(), &adopted(), true);
     let mut expected = adopted();
