@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::{Api, ResourceExt};
@@ -221,7 +222,7 @@ impl Actor {
         let defined = DEFINED.iter().find_map(|plural| {
             let key = Key::new("CustomResourceDefinition", "", &format!("{plural}.{}", group(&name)));
             let found = snapshot.objects.get(&key).filter(|object| !is_deleting(object))?;
-            Some((*plural, text(found, "/metadata/uid").to_owned()))
+            Some((*plural, text(found, "/metadata/name").to_owned()))
         });
         let Some((plural, definition)) = defined else { return };
         self.instances += 1;
@@ -232,8 +233,16 @@ impl Actor {
             object["metadata"]["finalizers"] = json!(["model.test/cleanup"]);
         }
         let object: DynamicObject = serde_json::from_value(object).unwrap();
-        if let Ok(made) = self.instances_of(plural).create(&PostParams::default(), &object).await {
+        let instances = self.instances_of(plural);
+        if let Ok(made) = instances.create(&PostParams::default(), &object).await {
             let uid = made.metadata.uid.unwrap();
+            // The watch may not have told yet that the CRD was replaced.
+            let definitions: Api<CustomResourceDefinition> = Api::all(self.fixture.client());
+            let Ok(definition) = definitions.get_metadata(&definition).await else { return };
+            let definition = definition.uid().unwrap();
+            if instances.get_metadata(&made.metadata.name.unwrap()).await.is_err() {
+                return;
+            }
             let since = made.metadata.resource_version.unwrap().parse().unwrap();
             let made = made.metadata.creation_timestamp.map(|made| made.0);
             self.deeds.instances.insert(uid.clone(), Instance { definition, since, made, is_over: false });
