@@ -185,15 +185,21 @@ impl ControlPlane {
         };
         plane.wait_until_ready().await?;
         if !options.controllers.is_empty() {
-            let arguments = controller_arguments(&plane.kubeconfig, options.controllers);
-            let directory = plane.directory.path();
-            let etcd = lock(&plane.etcd);
-            let name = "kube-controller-manager";
-            let started = Process::start(&plane.binary, name, directory, &arguments, Some(&etcd))?;
-            drop(etcd);
-            plane.controllers = Some(started);
+            plane.start_controllers(options.controllers)?;
         }
         Ok(plane)
+    }
+
+    /// Starts kube-controller-manager with these controllers. It looks for new kinds every 30 s: with CRDs that are
+    /// applied later, it collects the garbage of objects that existed shorter only after minutes.
+    pub fn start_controllers(&mut self, controllers: &[&str]) -> Result<(), Error> {
+        let arguments = controller_arguments(&self.kubeconfig, controllers);
+        let etcd = lock(&self.etcd);
+        let name = "kube-controller-manager";
+        let started = Process::start(&self.binary, name, self.directory.path(), &arguments, Some(&etcd))?;
+        drop(etcd);
+        self.controllers = Some(started);
+        Ok(())
     }
 
     /// Control plane of an earlier test of this process, with these CRDs and nothing else. Starts one like

@@ -12,7 +12,7 @@ use olm_api::conditions::is_true;
 use olm_api::crds::crds;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_control_plane::ports::free_ports;
-use olm_control_plane::{ControlPlane, HOUSEKEEPING, Options, PATIENCE, pause};
+use olm_control_plane::{ControlPlane, HOUSEKEEPING, PATIENCE, pause};
 use olm_image::Image;
 use olm_image::registry::Registry;
 use serde_json::{Value, json};
@@ -42,8 +42,9 @@ impl ServerFixture {
     /// A component could not be started.
     pub async fn start(programs: Programs) -> Result<Self> {
         let registry = Registry::start().await?;
-        let plane = ControlPlane::start_with(Options { controllers: HOUSEKEEPING }).await?;
+        let mut plane = ControlPlane::start().await?;
         plane.apply_crds(&crds()).await?;
+        plane.start_controllers(HOUSEKEEPING)?;
         let proxy = Proxy::start(plane.kubeconfig()).await?;
         let directory = tempfile::Builder::new().prefix("olm-servers-").tempdir()?;
         let file = |name: &str| directory.path().join(name);
