@@ -280,6 +280,10 @@ fn extension_state(
     if !is_ours || !is_same("/spec/source/catalog/packageName") || !is_same("/spec/namespace") {
         return ExtensionState::Foreign;
     }
+    if !metadata["deletionTimestamp"].is_null() {
+        let message = condition(extension, "Progressing")["message"].as_str().unwrap_or_default();
+        return ExtensionState::Installing(format!("the present one is being deleted: {message}"));
+    }
     let version = extension.pointer("/status/install/bundle/version").and_then(Value::as_str);
     let is_paused = metadata["annotations"][annotations::EXT_PAUSED] == "true";
     if is_paused && version.is_none_or(|version| version == plan.version) {
@@ -354,8 +358,8 @@ pub(in crate::migrate) fn resuming(plan: &PackagePlan) -> Value {
 }
 
 /// Before the backup: objects to adopt that are missing or were replaced, and objects to create that exist already.
-/// Afterwards: objects of the backup that are missing, and CRDs without their conversion webhook. None if the UID of the
-/// extension is recorded: then everything was restored.
+/// Afterwards: objects of the backup that are missing, and CRDs without their conversion webhook. Empty once the UID of
+/// the extension is recorded: then everything was restored.
 fn lost(
     plan: &PackagePlan,
     backup: Option<&Backup>,

@@ -60,6 +60,9 @@ fn extension_paused_by_rollback_is_pinned_until_it_owns_all_adopted_objects() {
     let waits = ExtensionState::Installing("Deployment ns/lamp is not adopted yet".to_owned());
     assert_eq!(state(&pinned, &released), waits);
     assert_eq!(state(&pinned, &adopted), ExtensionState::Pinned);
+    let mut deleting = pinned.clone();
+    deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert!(matches!(state(&deleting, &adopted), ExtensionState::Installing(_)));
     // An administrator paused a later version.
     opened["status"]["install"]["bundle"]["version"] = json!("1.1.0");
     assert_eq!(state(&opened, &released), ExtensionState::Opened);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::super::apply::csv_id;
 use super::super::apply::observe::{classic, observe as observe_migration};
-use super::super::backup::Backup;
+use super::super::backup::{self, Backup};
 use super::super::detach::{FINALIZER, is_of_classic};
 use super::restoration::{is_restored, is_same_content, owning, released};
 use super::state::Observed;
@@ -60,13 +60,15 @@ pub(super) async fn observe(access: &ObjectAccess<'_>, backup: &Backup) -> Resul
     let is_deleting = found.as_ref().is_some_and(|found| !found["metadata"]["deletionTimestamp"].is_null());
     let mut deleting: Vec<String> = deleting_sets.map(|set| revision(set).to_string()).collect();
     deleting.extend(found.as_ref().filter(|_| is_deleting).map(|found| ObjectId::of(found).to_string()));
+    // After an interrupted rollback, the installation may be unable to continue.
+    let is_complete = backup::is_complete(access, plan).await?;
     let mut observed = Observed {
         extension: found.as_ref().filter(|_| !is_deleting).map(ObjectId::of),
         version: found
             .as_ref()
             .and_then(|found| found.pointer("/status/install/bundle/version")?.as_str().map(str::to_owned)),
         is_paused: found.as_ref().is_some_and(|found| is_paused(&found["metadata"]["annotations"])),
-        rollout: found.as_ref().and_then(rollout),
+        rollout: found.as_ref().filter(|_| is_complete).and_then(rollout),
         unpaused: unpaused.map(|set| set.name_any()).collect(),
         revisions: sets.iter().map(revision).collect(),
         deleting,

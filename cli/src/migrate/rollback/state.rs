@@ -18,7 +18,8 @@ pub(super) struct Observed {
     /// Installed version of the extension.
     pub(super) version: Option<String>,
     pub(super) is_paused: bool,
-    /// Reason and message of the condition Progressing of an installed extension, unless it succeeded.
+    /// Reason and message of the condition Progressing of an installed extension, unless it succeeded or the migration is
+    /// incomplete.
     pub(super) rollout: Option<String>,
     /// Active revisions that are not paused.
     pub(super) unpaused: Vec<String>,
