@@ -349,6 +349,17 @@ impl Fixture {
         self.api(&object).get_opt(name).await.unwrap().is_some()
     }
 
+    /// Waits until an object without owner is collected, and thus those that were created before.
+    pub(crate) async fn wait_for_garbage_collection(&self, package: &str) {
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "none", "uid": "none"});
+        let metadata = json!({"name": "garbage", "namespace": package, "ownerReferences": [owner]});
+        self.create(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})).await;
+        eventually("garbage is collected", async || {
+            (!self.has("v1", "ConfigMap", package, "garbage").await).then_some(())
+        })
+        .await;
+    }
+
     pub(crate) async fn delete_config_map(&self, package: &str, name: &str) {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": package}});
         self.api(&object).delete(name, &DeleteParams::default()).await.unwrap();

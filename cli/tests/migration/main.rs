@@ -8,8 +8,6 @@
 
 mod fixture;
 
-use std::time::Duration;
-
 use fixture::Fixture;
 use futures::future::join_all;
 use olm_servers::{Answer, Call, Fault, When};
@@ -79,25 +77,28 @@ async fn object_of_any_kind_created_during_the_migration_is_kept() {
     let killed = fixture.olm_with(&["apply", name, "--yes"], Fault::Kill, 0, When::After, is_deletion).await;
     assert_eq!(killed.code, -1, "{}", killed.stderr);
     fixture.create_late_objects(name).await;
-    let ran = fixture.olm(&["apply", name, "--yes"]).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    succeeds(&fixture, &["apply", name, "--yes"]).await;
     fixture.is_migrated(name, &before).await;
     fixture.has_late_objects(name).await;
+}
+
+/// Runs a command that must succeed.
+async fn succeeds(fixture: &Fixture, arguments: &[&str]) {
+    let ran = fixture.olm(arguments).await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_after_rollback_killed_at_deletion_of_extension_creates_it_again() {
     let fixture = Fixture::start(1).await;
     let name = &Fixture::name(0);
-    let ran = fixture.olm(&["apply", name, "--yes"]).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    succeeds(&fixture, &["apply", name, "--yes"]).await;
     let deleted = fixture.extension(name).await.metadata.uid;
     let is_deletion = |call: &Call| call.method == "DELETE" && call.path.contains("/clusterextensions/");
     let rollback = ["rollback", name, "--yes"];
     let killed = fixture.olm_with(&rollback, Fault::Kill, 0, When::After, is_deletion).await;
     assert_eq!(killed.code, -1, "{}", killed.stderr);
-    let ran = fixture.olm(&["apply", name, "--yes"]).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    succeeds(&fixture, &["apply", name, "--yes"]).await;
     assert_ne!(fixture.extension(name).await.metadata.uid, deleted);
 }
 
@@ -105,8 +106,7 @@ async fn apply_after_rollback_killed_at_deletion_of_extension_creates_it_again()
 async fn refused_rollback_keeps_migration_complete() {
     let fixture = Fixture::start(1).await;
     let name = &Fixture::name(0);
-    let ran = fixture.olm(&["apply", name, "--yes"]).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    succeeds(&fixture, &["apply", name, "--yes"]).await;
     let before = fixture.record_extension(name, "another").await;
     let ran = fixture.olm(&["rollback", name, "--yes"]).await;
     assert_eq!(ran.code, 3, "{}", ran.stderr);
@@ -123,16 +123,13 @@ async fn only_planned_objects_of_a_subscription_are_deleted_and_missing_owners_n
     fixture.create_owners_and_dependents(name).await;
     let has_plan = async || fixture.has(CLASSIC_VERSION, "InstallPlan", name, "install-a").await;
     assert!(has_plan().await);
-    let ran = fixture.olm(&["apply", name, "--yes"]).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    succeeds(&fixture, &["apply", name, "--yes"]).await;
     fixture.is_migrated(name, &before).await;
     assert!(fixture.has("v1", "ConfigMap", name, "child").await);
     assert!(!has_plan().await);
     fixture.delete_config_map(name, "parent").await;
-    let ran = fixture.olm(&["rollback", name, "--yes"]).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
-    // Time for the garbage collector.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    succeeds(&fixture, &["rollback", name, "--yes"]).await;
+    fixture.wait_for_garbage_collection(name).await;
     assert!(fixture.has(CLASSIC_VERSION, "Subscription", name, name).await);
 }
 
@@ -175,8 +172,7 @@ fn is_write_before_subscription(call: &Call) -> bool {
 async fn apply_after_rollback_killed_at_any_write_migrates_again() {
     let fixture = Fixture::start(1).await;
     let name = &Fixture::name(0);
-    let ran = fixture.olm(&["apply", name, "--yes"]).await;
-    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    succeeds(&fixture, &["apply", name, "--yes"]).await;
     let count = fixture.count_calls(&["rollback", name, "--yes"], is_write_before_subscription).await;
     drop(fixture);
     at_points(2 * count, async |fixture, number, point| return_at(fixture, number, point).await).await;
