@@ -20,7 +20,7 @@ const READERS: usize = 500;
 /// Handshakes at a time. The server closes one that takes longer than its timeout.
 const HANDSHAKES: usize = 50;
 const POD: &str = "pod";
-/// Length of an object whose compressed form is too large for the cache of answers.
+/// Length of an object. Four of them, compressed, exceed the limit of a cached answer.
 const NOISE: usize = 900 << 10;
 const MANIFEST: &str = include_str!("../../manifests/base/catalogd/deployment.yaml");
 /// Large enough that no socket buffer takes an answer whole.

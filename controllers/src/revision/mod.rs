@@ -212,7 +212,7 @@ fn state_of(set: &ClusterObjectSet) -> Option<u64> {
         .hash_property(set)
 }
 
-/// Stream of revisions whose spec or metadata has changed, without status writes by this controller.
+/// Stream of revisions whose spec or metadata changed. Writes of their status by this controller are left out.
 fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectSet>> + Send + use<> {
     let (context, mut seen) = (Arc::clone(context), HashMap::new());
     let changed = context.cache.subscribe().map(move |change| {

@@ -206,7 +206,7 @@ pub enum ModelError {
 }
 
 /// Maximum number of entries, skipped names, properties and images of a package, which take up to 40 times as much memory
-/// as text. The largest packages of the field have a hundredth.
+/// as text. The largest packages of the field have less than a hundredth.
 const PARTS: usize = 1_000_000;
 
 /// Identifying fields of an object.

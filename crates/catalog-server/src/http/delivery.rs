@@ -161,7 +161,7 @@ async fn compressed_whole(
     if let Some(known) = remembered() {
         return Ok(unsent(known));
     }
-    // Reserved before the work, whose result may be as long.
+    // A compressed answer may be as long as the plain one.
     let Some(unsent) = Unsent::reserve(length) else { return Ok(None) };
     let (file, ranges) = (Arc::clone(&snapshot.data.file), snapshot.ranges(selector));
     let (made, _turn) = gather_compressed(file, ranges, encoding, turn).await?;

@@ -258,7 +258,7 @@ async fn report(server: &Server) -> String {
         }
         settle(server, file).await;
         let own: BTreeSet<String> = of_kind(&all, "ServiceAccount").iter().map(namespace_of).collect();
-        let of_everybody = rights(server, ("default", "nobody"), &own).await;
+        let of_any_account = rights(server, ("default", "nobody"), &own).await;
         for account in of_kind(&all, "ServiceAccount") {
             let name = text(account, "/metadata/name");
             let account = (text(account, "/metadata/namespace"), name);
@@ -272,7 +272,7 @@ async fn report(server: &Server) -> String {
             let found = if allowed(&client, account, &everything).await {
                 "cluster: everything\n".to_owned()
             } else {
-                lines(&rights(server, account, &own).await.difference(&of_everybody).cloned().collect())
+                lines(&rights(server, account, &own).await.difference(&of_any_account).cloned().collect())
             };
             let of = format!("{} of {file}", name.trim_end_matches("-controller-manager"));
             match sections.iter_mut().find(|(rights, _)| *rights == found) {
