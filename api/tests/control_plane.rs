@@ -3,6 +3,8 @@
 // Tests and their helpers fail by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 mod examples;
 
 use http::{Method, Request};

@@ -4,6 +4,8 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 mod fixture;
 
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ use kube::api::ListParams;
 use olm_api::ClusterCatalog;
 use olm_image::registry::Fault;
 use olm_image::{CATALOG_LABEL, Image, Layer, LayerEntry, Runtime, digest_of};
+use olm_require::Need;
 use serde_json::json;
 
 const FOREVER: usize = usize::MAX;
@@ -277,8 +280,7 @@ async fn full_disk_is_reported_and_old_content_stays_served() {
     let fixture = Fixture::start().await;
     let cache = fixture.cache("pod");
     let Some(disk) = Disk::mount(&cache, "4m") else {
-        println!("skipped: mounting a small disk needs root");
-        return;
+        return olm_require::report(Need::Root, "mounting a small disk needs root");
     };
     let first = fixture.registry.add_image("a/cat", "v1", &sized(256 << 10, "v1"));
     let catalogd = Catalogd::start_alone(&fixture, "pod", &[]).await;

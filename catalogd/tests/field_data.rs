@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use catalogd::content::{Snapshot, Store, read_range};
 use olm_fbc::Selector;
@@ -15,10 +15,7 @@ const IMAGE: &str = "r.example/a/b@sha256:0123456789abcdef0123456789abcdef012345
 
 #[test]
 fn real_catalogs_answer_all_queries_and_reload() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
-        println!("skipped: OLM_FIELD_DATA is not set");
-        return;
-    };
+    let Some(data) = olm_require::field_data() else { return };
     let cache = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(data.join("catalogs")).unwrap() {
         let folder = entry.unwrap().path();

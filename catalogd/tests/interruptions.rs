@@ -3,6 +3,8 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 mod fixture;
 
 use std::collections::BTreeMap;

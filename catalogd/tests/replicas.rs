@@ -3,6 +3,8 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 mod fixture;
 
 use std::collections::BTreeMap;
@@ -218,6 +220,7 @@ async fn serving_certificate_is_reloaded_on_all_servers() {
 // Cases catalogd-58, operations-a7, operations-a21
 #[tokio::test(flavor = "multi_thread")]
 async fn second_replica_serves_metrics_and_webhook_with_its_tls_profile() {
+    let Some(openssl) = olm_require::program("openssl", "openssl") else { return };
     let fixture = Fixture::start().await;
     let leader = Catalogd::start(&fixture, "first").await;
     let flags = ["--tls-profile=custom", "--tls-custom-version=TLSv1.3"];
@@ -231,7 +234,7 @@ async fn second_replica_serves_metrics_and_webhook_with_its_tls_profile() {
     let text = answer.text().await.unwrap();
     assert!(text.contains("leader_election_master_status{name=\"catalogd-operator-lock\"} 0"), "{text}");
     for (version, agrees) in [("-tls1_2", false), ("-tls1_3", true)] {
-        let connected = Command::new("openssl")
+        let connected = Command::new(&openssl)
             .args(["s_client", "-connect", &format!("127.0.0.1:{}", replica.metrics_port), version])
             .stdin(std::process::Stdio::null())
             .output()

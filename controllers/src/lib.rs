@@ -7,6 +7,9 @@
 //!
 //! [`run()`] starts everything. [`revision`] and [`platform`] can also run alone, on a [`RevisionCache`].
 
+#[cfg(test)]
+extern crate olm_tokio as tokio;
+
 mod adoption;
 mod ages;
 mod bundles;

@@ -197,10 +197,7 @@ fn bundle_with_invalid_field_is_rejected_with_file_and_field() {
 /// additions-a56).
 #[test]
 fn field_data_bundles_convert_to_their_catalog_objects() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
-        println!("skipped: OLM_FIELD_DATA is not set");
-        return;
-    };
+    let Some(data) = olm_require::field_data() else { return };
     let bundles = bundles_of(&data);
     let (mut compared, mut wrong) = (0, Vec::new());
     for catalog in folders(&data.join("catalogs")) {

@@ -153,9 +153,10 @@ mod tests {
 
     #[test]
     fn unencrypted_keys_of_openssl_are_read() {
+        let Some(openssl) = olm_require::program("openssl", "openssl") else { return };
         let folder = tempfile::tempdir().unwrap();
         let openssl = |arguments: &[&str]| {
-            let ran = std::process::Command::new("openssl").current_dir(&folder).args(arguments).output();
+            let ran = std::process::Command::new(&openssl).current_dir(&folder).args(arguments).output();
             assert!(ran.unwrap().status.success());
         };
         openssl(&["ecparam", "-name", "prime256v1", "-genkey", "-out", "sec1"]);

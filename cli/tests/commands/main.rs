@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test")]
 
+extern crate olm_tokio as tokio;
+
 mod author;
 mod bundle_generate;
 mod bundle_validate;

@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -46,10 +46,14 @@ impl Lab {
     }
 
     fn kubectl(&self, args: &[&str], input: &str) -> String {
-        let mut kubectl = Command::new(self.plane.binary());
-        kubectl.args(["kubectl", "--kubeconfig"]).arg(self.plane.kubeconfig()).args(args);
-        let mut running =
-            kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut kubectl = self.plane.kubectl().unwrap();
+        let mut running = kubectl
+            .args(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         running.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
         let output = running.wait_with_output().unwrap();
         assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -4,6 +4,8 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -268,13 +270,10 @@ async fn console_sessions_are_isolated_and_end_on_logout() {
 // docs/design/console.md#memory
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_with_real_catalog_stays_below_40_mb() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        eprintln!("SKIPPED memory_with_real_catalog_stays_below_40_mb: OLM_FIELD_DATA is not set");
-        return;
-    };
+    let Some(data) = olm_require::field_data() else { return };
     let fixture = Fixture::start().await;
     let (mut catalog, mut packages) = (Catalog::default(), Vec::new());
-    for folder in std::fs::read_dir(Path::new(&data).join("catalogs/community-v4.20")).unwrap() {
+    for folder in std::fs::read_dir(data.join("catalogs/community-v4.20")).unwrap() {
         for file in std::fs::read_dir(folder.unwrap().path()).unwrap() {
             for meta in MetaReader::new(std::fs::File::open(file.unwrap().path()).unwrap(), Limits::default())
             {

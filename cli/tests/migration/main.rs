@@ -6,6 +6,8 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]
 
+extern crate olm_tokio as tokio;
+
 mod fixture;
 
 use fixture::Fixture;

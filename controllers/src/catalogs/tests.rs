@@ -325,11 +325,8 @@ async fn unrequested_package_is_dropped_from_memory() {
 /// A real catalog yields the same packages from single requests and as a whole.
 #[tokio::test]
 async fn real_content_is_equal_as_packages_and_as_a_whole() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        println!("skipped: OLM_FIELD_DATA is not set");
-        return;
-    };
-    let folder = PathBuf::from(data).join("catalogs/community-v4.20");
+    let Some(data) = olm_require::field_data() else { return };
+    let folder = data.join("catalogs/community-v4.20");
     let (catalogd, cache) = (Catalogd::start(), cache());
     catalogd.set_behavior("whole", Behavior::NoMetas);
     let [singles, whole] = ["singles", "whole"].map(|name| catalogd.publish_folder(name, 1, &folder));

@@ -7,6 +7,8 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]
 
+extern crate olm_tokio as tokio;
+
 mod fixture;
 mod kills;
 mod rows;

@@ -3,6 +3,8 @@
 // A failed step ends the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 #[path = "../model/random.rs"]
 mod random;
 mod rest;

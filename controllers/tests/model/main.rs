@@ -21,6 +21,8 @@
 // A failed step ends the test.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 mod actor;
 mod fixture;
 mod history;

@@ -24,12 +24,9 @@ const AT_ONCE: usize = 4;
 // Case operations-a53
 #[tokio::test(flavor = "multi_thread")]
 async fn computed_rights_suffice_for_field_bundles() {
-    let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
-        let _ = writeln!(std::io::stdout(), "rights for field bundles: SKIPPED, OLM_FIELD_DATA is not set");
-        return;
-    };
+    let Some(root) = olm_require::field_data() else { return };
     let plane = ControlPlane::start().await.unwrap();
-    let folders = PathBuf::from(root).join("bundles").read_dir().unwrap();
+    let folders = root.join("bundles").read_dir().unwrap();
     let mut folders: Vec<PathBuf> = folders.map(|entry| entry.unwrap().path()).collect();
     folders.retain(|folder| folder.join("expected.jsonl").exists());
     folders.sort();

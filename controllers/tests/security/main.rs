@@ -6,6 +6,8 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 mod field;
 mod fixture;
 mod hardened;

@@ -6,7 +6,7 @@
 mod cases;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cases::Case;
 use olm_bundle::{Bundle, install_checks};
@@ -14,11 +14,8 @@ use serde_json::Value;
 
 #[test]
 fn field_bundles_render_as_the_reference() {
-    let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
-        cases::say("field bundles: SKIPPED, OLM_FIELD_DATA is not set");
-        return;
-    };
-    cases::check_all("field bundles", &cases::folders(&PathBuf::from(root).join("bundles")), check);
+    let Some(root) = olm_require::field_data() else { return };
+    cases::check_all("field bundles", &cases::folders(&root.join("bundles")), check);
 }
 
 fn check(folder: &Path) -> Result<(), String> {
@@ -51,10 +48,7 @@ const REFUSED: [(&str, &str); 3] = [
 
 #[test]
 fn install_checks_fail_for_known_field_bundles_only() {
-    let Some(root) = std::env::var_os("OLM_FIELD_DATA") else {
-        cases::say("install checks of field bundles: SKIPPED, OLM_FIELD_DATA is not set");
-        return;
-    };
+    let Some(root) = olm_require::field_data() else { return };
     let check = |folder: &Path| {
         let case = Case::read(&folder.join("case.json"));
         let bundle = Bundle::load(&cases::files_below(folder)).map_err(|error| error.to_string())?;
@@ -66,9 +60,5 @@ fn install_checks_fail_for_known_field_bundles_only() {
             _ => Err(format!("{found:?}, expected {expected:?}")),
         }
     };
-    cases::check_all(
-        "install checks of field bundles",
-        &cases::folders(&PathBuf::from(root).join("bundles")),
-        check,
-    );
+    cases::check_all("install checks of field bundles", &cases::folders(&root.join("bundles")), check);
 }

@@ -2,17 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use std::path::PathBuf;
-
 use olm_crd_safety::{check, is_crd};
 use serde_json::{Value, json};
 
 #[test]
 fn field_crds_are_compatible_with_themselves_only() {
-    let Some(root) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
-        println!("SKIPPED field_crds_are_compatible_with_themselves_only: OLM_FIELD_DATA is not set");
-        return;
-    };
+    let Some(root) = olm_require::field_data() else { return };
     let mut count = 0;
     for bundle in root.join("bundles").read_dir().unwrap() {
         let Ok(text) = std::fs::read(bundle.unwrap().path().join("expected.jsonl")) else { continue };

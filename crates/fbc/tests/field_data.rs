@@ -5,7 +5,7 @@
 
 mod files;
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{fs, time::Instant};
 
 use files::Files;
 use olm_fbc::{Form, Meta, MetaReader, PackageContent, SCHEMA_PACKAGE, validate_folder, write};
@@ -13,11 +13,8 @@ use olm_yaml::Limits;
 
 #[test]
 fn community_catalog_loads_validates_and_round_trips() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("community_catalog: skipped, OLM_FIELD_DATA is not set");
-        return;
-    };
-    let catalog = PathBuf::from(data).join("catalogs/community-v4.20");
+    let Some(data) = olm_require::field_data() else { return };
+    let catalog = data.join("catalogs/community-v4.20");
     let start = Instant::now();
     let (mut packages, mut bytes, mut metas, mut bundles, mut warnings) = (0, 0, 0, 0, 0);
     for folder in fs::read_dir(catalog).unwrap() {

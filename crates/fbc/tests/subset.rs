@@ -5,7 +5,6 @@
 mod files;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 
 use files::Files;
 use olm_fbc::{
@@ -214,12 +213,9 @@ fn check(package: &str, metas: &[Meta], selection: Subset) -> bool {
 
 #[test]
 fn selections_of_community_catalog_are_refused_or_valid() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        println!("skipped, OLM_FIELD_DATA is not set");
-        return;
-    };
+    let Some(data) = olm_require::field_data() else { return };
     let (mut valid, mut refused) = (0, 0);
-    for folder in std::fs::read_dir(PathBuf::from(data).join("catalogs/community-v4.20")).unwrap() {
+    for folder in std::fs::read_dir(data.join("catalogs/community-v4.20")).unwrap() {
         let file = std::fs::read(folder.unwrap().path().join("catalog.yaml")).unwrap();
         let metas: Vec<Meta> = MetaReader::new(file.as_slice(), olm_fbc::DocumentLimits::default())
             .collect::<Result<_, _>>()

@@ -112,9 +112,9 @@ fn round_trip(metas: &[Meta]) {
 
 #[test]
 fn templates_of_real_catalog_expand_to_it() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else { return };
+    let Some(data) = olm_require::field_data() else { return };
     let mut count = 0;
-    for folder in fs::read_dir(PathBuf::from(data).join("catalogs/community-v4.20")).unwrap() {
+    for folder in fs::read_dir(data.join("catalogs/community-v4.20")).unwrap() {
         let file = fs::read(folder.unwrap().path().join("catalog.yaml")).unwrap();
         // Large files take long in this many conversions, and add nothing.
         if file.len() > 2 << 20 {

@@ -3,6 +3,8 @@
 //! The tests fail without that program. `hack/test` installs it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a failed step of a test ends it")]
 
+extern crate olm_tokio as tokio;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

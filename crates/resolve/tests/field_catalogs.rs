@@ -5,7 +5,7 @@
 mod fixture;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use olm_fbc::PackageContent;
@@ -16,11 +16,8 @@ use olm_resolve::{
 
 #[test]
 fn field_packages_resolve_without_downgrades() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("SKIPPED field_packages_resolve_without_downgrades: OLM_FIELD_DATA is unset");
-        return;
-    };
-    let packages = packages(&PathBuf::from(data).join("catalogs"));
+    let Some(data) = olm_require::field_data() else { return };
+    let packages = packages(&data.join("catalogs"));
     assert!(!packages.is_empty(), "no package found");
     let (mut bundles, mut upgrades) = (0, 0);
     for (name, index) in &packages {
@@ -52,13 +49,10 @@ fn field_packages_resolve_without_downgrades() {
 // requirements.
 #[test]
 fn field_packages_are_checked_without_other_extensions() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("SKIPPED field_packages_are_checked_without_other_extensions: OLM_FIELD_DATA is unset");
-        return;
-    };
+    let Some(data) = olm_require::field_data() else { return };
     let (mut chosen, mut lower, mut refused) = (0, 0, 0);
     let nothing = AvailableProviders::default();
-    for (name, content) in contents(&PathBuf::from(data).join("catalogs")) {
+    for (name, content) in contents(&data.join("catalogs")) {
         let indexing = Indexing { properties: true, ..Indexing::default() };
         let index = Arc::new(PackageIndex::new(&content, indexing));
         let best = index.offers().next().map(|offer| offer.name().to_owned());
@@ -90,11 +84,8 @@ fn field_packages_are_checked_without_other_extensions() {
 
 #[test]
 fn field_package_resolution_time_is_printed() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("SKIPPED field_package_resolution_time_is_printed: OLM_FIELD_DATA is unset");
-        return;
-    };
-    let packages = packages(&PathBuf::from(data).join("catalogs"));
+    let Some(data) = olm_require::field_data() else { return };
+    let packages = packages(&data.join("catalogs"));
     let (name, index) = packages.iter().max_by_key(|(_, index)| index.offers().count()).unwrap();
     let start = std::time::Instant::now();
     let mut answers = 0;

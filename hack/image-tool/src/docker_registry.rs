@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use olm_require::Need;
 use serde_json::json;
 
 use crate::registry::certificates;
@@ -39,8 +40,13 @@ impl DockerRegistry {
     /// `folder`. Registries with the same folder share their content.
     ///
     /// # Errors
-    /// The program is missing or exits. The error contains its log.
+    /// The program is missing, and the test cannot be skipped, or exits. The error contains its log.
     pub fn start(folder: &Path, settings: &Settings) -> Result<Self> {
+        if olm_require::find(PROGRAM).is_none() {
+            let reason = format!("there is no {PROGRAM}: install the Debian package of that name");
+            olm_require::skip(Need::Tools, &reason);
+            bail!("{reason}");
+        }
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
         let host = format!("127.0.0.1:{port}");
         let mut config = json!({
@@ -66,9 +72,7 @@ impl DockerRegistry {
             .stdout(Stdio::null())
             .stderr(File::create(&log)?)
             .spawn()
-            .with_context(|| {
-                format!("{PROGRAM} cannot be started; install the Debian package of that name")
-            })?;
+            .context(PROGRAM)?;
         let mut registry = Self { process, host };
         let end = Instant::now() + START_TIMEOUT;
         while TcpStream::connect(&registry.host).is_err() {

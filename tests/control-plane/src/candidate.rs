@@ -27,7 +27,7 @@ impl ControlPlane {
             "--leader-elect-retry-period=200ms".to_owned(),
         ];
         let process =
-            Process::start(&self.binary, "kube-scheduler", self.directory.path(), &arguments, None)?;
+            Process::start(&self.programs, "kube-scheduler", self.directory.path(), &arguments, None)?;
         Ok(GoCandidate { process })
     }
 }

@@ -18,14 +18,18 @@ use kube::api::{Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::runtime::wait::{await_condition, conditions::is_crd_established};
 use kube::{Api, Client, Config};
-use process::{Process, Watchdog};
+use process::{Process, Programs, Watchdog};
 use serde_json::Value;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use store::Store;
 use tempfile::TempDir;
+
+/// Program of the controllers.
+const CONTROLLER_MANAGER: &str = "kube-controller-manager";
 
 /// Start deadline of the processes. Generous because tests share the machine with compilers.
 const START_DEADLINE: Duration = Duration::from_secs(120);
@@ -44,11 +48,14 @@ const POLL_INTERVALS: [Duration; 2] = [Duration::from_millis(10), Duration::from
 /// Error of starting or using a control plane.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The binary could not be found or built.
-    #[error(
-        "no binary of etcd and kube-apiserver: {0}; run `hack/cluster binary`, which needs Go, or set OLM_CLUSTER_BINARY"
-    )]
-    Binary(String),
+    /// A program is missing.
+    #[error("no {name}: {advice}")]
+    Program {
+        /// Name of the program.
+        name: &'static str,
+        /// How to get it.
+        advice: &'static str,
+    },
     /// A file, port or process could not be created.
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
@@ -95,6 +102,11 @@ pub struct Options {
     pub controllers: &'static [&'static str],
 }
 
+/// Ends the test, or returns an error, if kube-controller-manager is missing.
+pub fn check_controllers() -> Result<(), Error> {
+    Programs::of_environment().command(CONTROLLER_MANAGER).map(drop)
+}
+
 /// Controllers that collect garbage, finalize namespaces and compute quotas.
 pub const HOUSEKEEPING: &[&str] =
     &["garbage-collector-controller", "namespace-controller", "resourcequota-controller"];
@@ -109,7 +121,7 @@ pub struct ControlPlane {
     etcd: Mutex<Process>,
     etcd_address: String,
     client: Client,
-    binary: PathBuf,
+    programs: Programs,
     kubeconfig: PathBuf,
     directory: TempDir,
 }
@@ -150,14 +162,18 @@ pub async fn pause(start: Instant) {
 impl ControlPlane {
     /// Starts both processes and waits until the API server is ready.
     ///
-    /// The binary is `OLM_CLUSTER_BINARY`, or the one that `hack/cluster binary` builds.
+    /// The programs are those in the folder `KUBEBUILDER_ASSETS`, or of the binary `OLM_CLUSTER_BINARY`, or of the one
+    /// that `hack/cluster binary` builds. Ends the test if one is missing, see [`olm_require::skip`].
     pub async fn start() -> Result<Self, Error> {
         Self::start_with(Options::default()).await
     }
 
     /// Starts the processes like [`Self::start`], with the components of `options`.
     pub async fn start_with(options: Options) -> Result<Self, Error> {
-        let binary = process::binary()?;
+        if !options.controllers.is_empty() {
+            check_controllers()?;
+        }
+        let programs = Programs::of_environment();
         let directory =
             tempfile::tempdir().map_err(|error| Error::Io("temporary directory".into(), error))?;
         let [client_port, peer_port, secure_port] =
@@ -166,11 +182,11 @@ impl ControlPlane {
         let kubeconfig = files::write_kubeconfig(directory.path(), secure_port)?;
 
         let etcd = etcd_arguments(directory.path(), client_port, peer_port);
-        let etcd = Process::start(&binary, "etcd", directory.path(), &etcd, None)?;
+        let etcd = Process::start(&programs, "etcd", directory.path(), &etcd, None)?;
         let watchdog = Watchdog::start(&etcd, directory.path())?;
         let apiserver_arguments = apiserver_arguments(directory.path(), client_port, secure_port);
         let apiserver =
-            Process::start(&binary, "kube-apiserver", directory.path(), &apiserver_arguments, Some(&etcd))?;
+            Process::start(&programs, "kube-apiserver", directory.path(), &apiserver_arguments, Some(&etcd))?;
         let mut plane = Self {
             _watchdog: watchdog,
             controllers: None,
@@ -179,7 +195,7 @@ impl ControlPlane {
             etcd: Mutex::new(etcd),
             etcd_address: format!("http://127.0.0.1:{client_port}"),
             client: connect(&kubeconfig).await?,
-            binary,
+            programs,
             kubeconfig,
             directory,
         };
@@ -195,8 +211,13 @@ impl ControlPlane {
     pub fn start_controllers(&mut self, controllers: &[&str]) -> Result<(), Error> {
         let arguments = controller_arguments(&self.kubeconfig, controllers);
         let etcd = lock(&self.etcd);
-        let name = "kube-controller-manager";
-        let started = Process::start(&self.binary, name, self.directory.path(), &arguments, Some(&etcd))?;
+        let started = Process::start(
+            &self.programs,
+            CONTROLLER_MANAGER,
+            self.directory.path(),
+            &arguments,
+            Some(&etcd),
+        )?;
         drop(etcd);
         self.controllers = Some(started);
         Ok(())
@@ -252,14 +273,16 @@ impl ControlPlane {
         let directory = self.directory.path();
         let arguments = &self.apiserver_arguments;
         let started =
-            Process::start(&self.binary, "kube-apiserver", directory, arguments, Some(&lock(&self.etcd)))?;
+            Process::start(&self.programs, "kube-apiserver", directory, arguments, Some(&lock(&self.etcd)))?;
         *lock(&self.apiserver) = started;
         self.wait_until_ready().await
     }
 
-    /// Binary that contains etcd, kube-apiserver, kubectl and others.
-    pub fn binary(&self) -> &Path {
-        &self.binary
+    /// Command that runs kubectl as administrator. Ends the test if kubectl is missing.
+    pub fn kubectl(&self) -> Result<Command, Error> {
+        let mut kubectl = self.programs.command("kubectl")?;
+        kubectl.env("KUBECONFIG", &self.kubeconfig);
+        Ok(kubectl)
     }
 
     /// Client with administrator rights.

@@ -12,6 +12,7 @@ use kube::core::NamespaceResourceScope;
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Api, Client, Resource};
 use olm_image::{Image, Push, push};
+use olm_require::Need;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -204,7 +205,8 @@ pub(crate) fn one_file(path: &str, text: &str) -> BTreeMap<String, Vec<u8>> {
 /// Stops or starts a component of the cluster. Returns `false` if the cluster must not be disturbed.
 pub fn hack_cluster(verb: &str, part: &str) -> Result<bool> {
     if std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
-        println!("skipped: {part} of the cluster of KUBECONFIG is not stopped");
+        let reason = format!("{part} of the cluster of KUBECONFIG must not be stopped: use a test cluster");
+        olm_require::report(Need::Cluster, &reason);
         return Ok(false);
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../hack/cluster");

@@ -4,6 +4,7 @@
 
 use anyhow::{Result, ensure};
 use olm_e2e::follow;
+use olm_require::Need;
 
 /// In the required order.
 const DOCUMENTS: [(&str, &str); 3] = [
@@ -25,7 +26,7 @@ async fn documents_that_change_the_servers_work_in_sequence() -> Result<()> {
     here.sort_unstable();
     ensure!(those == here, "documents that change the servers: {those:?}");
     if std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
-        println!("skipped: removes OLM, which requires a test cluster");
+        olm_require::report(Need::Cluster, "the test removes OLM, which requires a test cluster");
         return Ok(());
     }
     for (test, path) in DOCUMENTS {

@@ -12,7 +12,7 @@ use olm_api::conditions::is_true;
 use olm_api::crds::crds;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_control_plane::ports::free_ports;
-use olm_control_plane::{ControlPlane, HOUSEKEEPING, PATIENCE, pause};
+use olm_control_plane::{ControlPlane, HOUSEKEEPING, PATIENCE, check_controllers, pause};
 use olm_image::Image;
 use olm_image::registry::Registry;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub const NAMESPACE: &str = "olmv1-system";
 
 /// Environment of the servers. Drop stops and removes everything.
 pub struct ServerFixture {
-    /// Cluster with garbage collection.
+    /// Cluster.
     pub plane: ControlPlane,
     /// Registry of bundles and catalogs.
     pub registry: Registry,
@@ -41,10 +41,20 @@ impl ServerFixture {
     /// # Errors
     /// A component could not be started.
     pub async fn start(programs: Programs) -> Result<Self> {
+        check_controllers()?;
+        let mut fixture = Self::start_without_controllers(programs).await?;
+        fixture.plane.start_controllers(HOUSEKEEPING)?;
+        Ok(fixture)
+    }
+
+    /// Starts everything like [`ServerFixture::start`], without garbage collection.
+    ///
+    /// # Errors
+    /// A component could not be started.
+    pub async fn start_without_controllers(programs: Programs) -> Result<Self> {
         let registry = Registry::start().await?;
-        let mut plane = ControlPlane::start().await?;
+        let plane = ControlPlane::start().await?;
         plane.apply_crds(&crds()).await?;
-        plane.start_controllers(HOUSEKEEPING)?;
         let proxy = Proxy::start(plane.kubeconfig()).await?;
         let directory = tempfile::Builder::new().prefix("olm-servers-").tempdir()?;
         let file = |name: &str| directory.path().join(name);

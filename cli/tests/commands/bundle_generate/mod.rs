@@ -10,6 +10,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use olm_require::Need;
+
 use crate::fixture::{Ran, olm_in, tests};
 
 /// Manifests of a small operator, without webhooks.
@@ -78,12 +80,9 @@ fn files(root: &Path) -> Vec<(PathBuf, String)> {
 }
 
 fn has_kustomize() -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has = |folder: PathBuf| ["kustomize", "kubectl"].iter().any(|name| folder.join(name).is_file());
-    let found = std::env::split_paths(&path).any(has);
+    let found = olm_require::find("kubectl").is_some() || olm_require::find("kustomize").is_some();
     if !found {
-        // Bypasses the output capture of the test runner, so that the skip is visible.
-        let _ = writeln!(std::io::stdout(), "bundle generate of a project: SKIPPED, no kustomize or kubectl");
+        olm_require::report(Need::Tools, "there is neither kustomize nor kubectl: install one of them");
     }
     found
 }

@@ -2,6 +2,7 @@
 
 use kube::ResourceExt;
 use kube::api::DeleteParams;
+use olm_require::Need;
 
 use super::fixture::{Fixture, compare, ended};
 
@@ -31,6 +32,9 @@ async fn the_plan_is_shown_and_agreed_to(fixture: &Fixture) {
     let program = env!("CARGO_BIN_EXE_olm");
     let (cas, config) = (fixture.path("cas"), fixture.path("kubeconfig"));
     let line = format!("{program} {} --ca-dir {}", LINE.join(" "), cas.display());
+    if olm_require::find("script").is_none() {
+        olm_require::skip(Need::Tools, "there is no script: install the Debian package bsdutils");
+    }
     let mut terminal = std::process::Command::new("script");
     terminal.args(["--quiet", "--return", "--command", &line, "/dev/null"]).env("KUBECONFIG", &config);
     terminal.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());

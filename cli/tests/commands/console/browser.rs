@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use olm_control_plane::eventually;
+use olm_require::Need;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -66,10 +67,14 @@ impl Browser {
         let mut command = Command::new("chromedriver");
         command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         command.env("TMPDIR", folder.path()).env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME");
-        let Ok(mut child) = command.spawn() else {
-            println!("SKIPPED a test in the browser: there is no chromedriver");
+        if let Some(missing) =
+            ["chromedriver", "npm"].iter().find(|program| olm_require::find(program).is_none())
+        {
+            let advice = "install the Debian packages chromium, chromium-driver and npm";
+            olm_require::report(Need::Browser, &format!("there is no {missing}: {advice}"));
             return None;
-        };
+        }
+        let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let port = lines.filter_map(|line| {
             let (_, port) = line.split_once("started successfully on port ")?;

@@ -1,7 +1,6 @@
 //! `olm migrate plan` with an API server, and objects as classic OLM makes them.
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -187,13 +186,7 @@ const FIELD: [(&str, &str); 10] = [
 
 #[tokio::test(flavor = "multi_thread")]
 async fn field_bundles_are_adopted_without_a_restart() {
-    let Some(root) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
-        let _ = writeln!(
-            std::io::stdout(),
-            "olm migrate plan of field bundles: SKIPPED, OLM_FIELD_DATA is not set"
-        );
-        return;
-    };
+    let Some(root) = olm_require::field_data() else { return };
     let fixture = fixture().await;
     let catalog = fixture.path("field");
     std::fs::create_dir(&catalog).unwrap();

@@ -1,17 +1,12 @@
 //! Real catalog of `OLM_FIELD_DATA`. Only counts are compared.
 
-use std::path::PathBuf;
-
 use serde_json::Value;
 
 use super::fixture::olm;
 
 #[test]
 fn real_catalog_reads_and_validates() {
-    let Some(root) = std::env::var_os("OLM_FIELD_DATA").map(PathBuf::from) else {
-        println!("SKIPPED real_catalog_reads_and_validates: OLM_FIELD_DATA is not set");
-        return;
-    };
+    let Some(root) = olm_require::field_data() else { return };
     let root = root.join("catalogs/community-v4.20").canonicalize().unwrap();
     let root = root.to_str().unwrap();
     let json = |args: &[&str]| -> Value {

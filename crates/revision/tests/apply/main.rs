@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails at the first error")]
 
+extern crate olm_tokio as tokio;
+
 mod fixture;
 mod namespaces;
 mod ownership;

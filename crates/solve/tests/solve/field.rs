@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,9 @@ const BUDGET: Duration = Duration::from_secs(5);
 
 #[test]
 fn every_field_package_has_a_plan_or_a_conflict() {
-    let Some(data) = std::env::var_os("OLM_FIELD_DATA") else {
-        say("SKIPPED every_field_package_has_a_plan_or_a_conflict: OLM_FIELD_DATA is unset");
-        return;
-    };
-    let catalogs = [SourceCatalog {
-        name: "field".to_owned(),
-        priority: 0,
-        packages: packages(&PathBuf::from(data).join("catalogs")),
-    }];
+    let Some(data) = olm_require::field_data() else { return };
+    let catalogs =
+        [SourceCatalog { name: "field".to_owned(), priority: 0, packages: packages(&data.join("catalogs")) }];
     let (mut planned, mut steps, mut refused, mut longest) = (0, 0, 0, Duration::ZERO);
     for package in catalogs[0].packages.keys() {
         let start = Instant::now();

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
 use olm_e2e::servers::{Server, leader, ready_pods, wait_other_leader, wait_rolled_out};
 use olm_e2e::{Cluster, Scenario, hack_cluster};
+use olm_require::Need;
 use serde_json::json;
 
 use crate::alone;
@@ -27,7 +28,8 @@ async fn replicas_on_two_nodes_survive_a_drained_and_a_lost_node() -> Result<()>
     let (control_plane, workers): (Vec<Node>, Vec<Node>) =
         nodes.into_iter().partition(|node| node.labels().contains_key(CONTROL_PLANE));
     if workers.len() < 2 || std::env::var("OLM_USE_CLUSTER").is_ok_and(|value| value == "1") {
-        println!("skipped: requires a test cluster with two worker nodes");
+        let reason = "the test requires two worker nodes: OLM_KIND_NODES=3 hack/kind run hack/e2e";
+        olm_require::report(Need::Cluster, reason);
         return Ok(());
     }
     // The node of the API server cannot be stopped.

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use olm_e2e::servers::{Before, SYSTEM, Server};
 use olm_e2e::{Cluster, Forward, PATIENCE, Scenario, eventually};
+use olm_require::Need;
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
@@ -113,7 +114,8 @@ async fn unreachable_proxy_is_reported() -> Result<()> {
 async fn working_proxy_receives_only_catalog_requests() -> Result<()> {
     let _alone = alone().await;
     let Ok(host) = std::env::var("OLM_HOST_ADDRESS") else {
-        println!("skipped: OLM_HOST_ADDRESS, this machine's address for pods, is not set");
+        let reason = "OLM_HOST_ADDRESS, this machine's address for pods, is not set";
+        olm_require::report(Need::Cluster, reason);
         return Ok(());
     };
     let proxy = Proxy::start(&host).await?;

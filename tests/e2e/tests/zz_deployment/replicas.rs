@@ -16,6 +16,7 @@ use olm_e2e::servers::{
     Before, SYSTEM, Server, leader, lease, ready_pods, signal, wait_other_leader, wait_rolled_out,
 };
 use olm_e2e::{Cluster, PATIENCE, Scenario, eventually};
+use olm_require::Need;
 use serde_json::{Value, json};
 
 use crate::alone;
@@ -101,7 +102,8 @@ async fn replicas_take_over_and_are_evicted_one_at_a_time() -> Result<()> {
     let checks = async || {
         for_both(async |server| {
             if !leads_again_when_killed(cluster, server).await? {
-                println!("skipped: processes of {} are not on this machine", server.name());
+                let reason = format!("processes of {} are not on this machine", server.name());
+                olm_require::report(Need::Cluster, &reason);
                 return Ok(());
             }
             is_followed_when_it_hangs(&scenario, server).await

@@ -1,6 +1,7 @@
 //! `manifests/install.sh` on a real API server. No pods run: the tests write the status of Deployments.
 
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use olm_control_plane::{HOUSEKEEPING, Options};
@@ -46,19 +47,24 @@ impl Script {
             programs: tempfile::tempdir().unwrap(),
             kubeconfig: server.plane.kubeconfig().to_str().unwrap().to_owned(),
         };
-        symlink(server.plane.binary(), script.programs.path().join("kubectl")).unwrap();
+        script.write_kubectl(server, r#"kubectl "$@""#);
         script
     }
 
     /// Script whose kubectl is this shell script. `kubectl` in the text is the real one.
     fn with_kubectl(server: &Server, text: &str) -> Self {
         let script = Self::of(server);
-        let file = script.programs.path().join("kubectl");
-        std::fs::remove_file(&file).unwrap();
-        let real = format!("kubectl() {{ {} kubectl \"$@\"; }}", server.plane.binary().display());
+        script.write_kubectl(server, text);
+        script
+    }
+
+    fn write_kubectl(&self, server: &Server, text: &str) {
+        let file = self.programs.path().join("kubectl");
+        let kubectl = server.plane.kubectl().unwrap();
+        let line: Vec<_> = [kubectl.get_program()].into_iter().chain(kubectl.get_args()).collect();
+        let real = format!("kubectl() {{ {} \"$@\"; }}", line.join(OsStr::new(" ")).display());
         std::fs::write(&file, format!("#!/usr/bin/env bash\n{real}\n{text}\n")).unwrap();
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
-        script
     }
 
     fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Run {

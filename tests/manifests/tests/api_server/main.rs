@@ -7,12 +7,14 @@
 // A test fails by panicking, in its helper functions too.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 mod install_script;
 mod rights;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use kube::core::GroupVersionKind;
 use kube::discovery::pinned_kind;
@@ -47,9 +49,7 @@ impl Server {
 
     /// Standard output of kubectl. Fails on an error or a warning.
     fn kubectl(&self, arguments: &[&str], input: &str) -> String {
-        let mut kubectl = Command::new(self.plane.binary())
-            .args(["kubectl", "--kubeconfig"])
-            .arg(self.plane.kubeconfig())
+        let mut kubectl = (self.plane.kubectl().unwrap())
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
