@@ -3,6 +3,8 @@
 // A test fails by panicking.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+extern crate olm_tokio as tokio;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +14,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use olm_control_plane::{ControlPlane, eventually};
+use olm_control_plane::{ControlPlane, Options, eventually};
 use olm_oci::CredentialSource;
 use olm_runtime::Component;
 use olm_runtime::events::Events;
@@ -27,14 +29,18 @@ const NAMESPACE: &str = "olmv1-system";
 
 #[tokio::test]
 async fn replicas_share_certificates_lease_and_credentials() {
-    let plane = ControlPlane::start().await.unwrap();
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
-    Api::all(plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
+    let plane = plane().await;
     certificates_are_made_once(&plane).await;
     other_namespace_gets_a_certificate_and_no_authority(&plane).await;
     one_candidate_leads(&plane).await;
-    client_go_candidates_and_ours_exclude_each_other(&plane).await;
     credentials_follow_the_secrets(&plane).await;
+}
+
+async fn plane() -> Arc<ControlPlane> {
+    let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}})).unwrap();
+    Api::all(plane.client()).create(&PostParams::default(), &namespace).await.unwrap();
+    plane
 }
 
 /// The result of each of four replicas of `component` that run at once.
@@ -132,7 +138,9 @@ async fn one_candidate_leads(plane: &ControlPlane) {
 }
 
 // Case operations-a19
-async fn client_go_candidates_and_ours_exclude_each_other(plane: &ControlPlane) {
+#[tokio::test]
+async fn client_go_candidates_and_ours_exclude_each_other() {
+    let plane = plane().await;
     let timing = Timing {
         lease_duration: Duration::from_secs(3),
         renew_deadline: Duration::from_secs(2),
