@@ -297,7 +297,7 @@ impl Comparison<'_> {
         let owner = self.owner();
         let desired = match &self.installed.owner {
             Some(owner) => desired(&content_of(new), owner),
-            None => new.clone(),
+            None => olm_revision::fields::applied(new),
         };
         let created = || objects::whole(ChangeKind::Created, name.clone());
         let with_note = |change: ObjectChange, note: String| ObjectChange { notes: vec![note], ..change };

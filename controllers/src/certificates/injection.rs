@@ -7,9 +7,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use olm_api::labels;
-use olm_api::names::{REVISION_ENGINE_MANAGER, WEBHOOK_CERTIFICATES_MANAGER};
 use olm_bundle::{BUILTIN_CA_ANNOTATION, Injection, InjectionKind};
-use olm_revision::managed_fields::union;
 use serde_json::{Value, json};
 
 /// Returns the server-side apply that sets `bundle` on the live object, or `None` if there is nothing to do. An
@@ -64,25 +62,6 @@ pub(super) fn injected(live: &Value, injection: &Injection, extension: &str, bun
         }
     }
     Some(patch)
-}
-
-/// Returns the merge patch that transfers our fields on `live` to the engine, or `None` if there are none.
-pub(super) fn handed_over(live: &Value) -> Option<Value> {
-    let metadata = &live["metadata"];
-    let mut entries = metadata["managedFields"].as_array()?.clone();
-    let applied_by =
-        |entry: &Value, manager: &str| entry["manager"] == manager && entry["operation"] == "Apply";
-    let ours = entries.iter().position(|entry| applied_by(entry, WEBHOOK_CERTIFICATES_MANAGER))?;
-    let ours = entries.remove(ours);
-    let is_engine = |entry: &&mut Value| {
-        applied_by(entry, REVISION_ENGINE_MANAGER)
-            && entry["subresource"].is_null()
-            && entry["apiVersion"] == ours["apiVersion"]
-    };
-    // An object that no engine has applied is not ours to fix.
-    let engine = entries.iter_mut().find(is_engine)?;
-    union(&mut engine["fieldsV1"], &ours["fieldsV1"]);
-    Some(json!({"metadata": {"resourceVersion": metadata["resourceVersion"], "managedFields": entries}}))
 }
 
 #[cfg(test)]
@@ -183,29 +162,5 @@ mod tests {
         let mut live = configuration();
         live["webhooks"] = json!(null);
         assert_eq!(injected(&live, &injection(InjectionKind::Mutating), "demo", BUNDLE), None);
-    }
-
-    fn entry(manager: &str, fields: Value) -> Value {
-        json!({"manager": manager, "operation": "Apply", "apiVersion": "g/v1", "fieldsV1": fields})
-    }
-
-    #[test]
-    fn released_fields_are_merged_into_those_of_engine() {
-        let kubectl = entry("kubectl", json!({"f:metadata": {}}));
-        let engine = json!({"f:spec": {"f:conversion": {"f:strategy": {}}}});
-        let ours = json!({"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}});
-        let object =
-            |entries: Vec<Value>| json!({"metadata": {"resourceVersion": "7", "managedFields": entries}});
-        let (ours, engine) =
-            (entry(WEBHOOK_CERTIFICATES_MANAGER, ours), entry(REVISION_ENGINE_MANAGER, engine));
-        let united = json!({"f:spec": {"f:conversion": {
-            "f:strategy": {}, "f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}});
-        assert_eq!(
-            handed_over(&object(vec![kubectl.clone(), ours.clone(), engine.clone()])),
-            Some(object(vec![kubectl.clone(), entry(REVISION_ENGINE_MANAGER, united)]))
-        );
-        assert_eq!(handed_over(&object(vec![kubectl.clone(), engine])), None, "no fields of ours");
-        assert_eq!(handed_over(&object(vec![kubectl, ours])), None, "not applied by the engine");
-        assert_eq!(handed_over(&json!({})), None);
     }
 }

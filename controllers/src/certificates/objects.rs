@@ -12,6 +12,7 @@ use kube::{Api, ResourceExt};
 use olm_api::labels;
 use olm_api::names::WEBHOOK_CERTIFICATES_MANAGER;
 use olm_bundle::{Injection, InjectionKind};
+use olm_revision::fields::transfer_patch;
 use olm_runtime::cluster::within_deadline;
 use serde_json::{Value, json};
 
@@ -47,7 +48,8 @@ impl Provider {
         let api = self.objects(injection.kind);
         let Some(live) = get_live(&api, injection).await? else { return Ok(()) };
         let is_of_extension = live["metadata"]["labels"][labels::OWNER_NAME] == owner.name.as_str();
-        let Some(patch) = injection::handed_over(&live).filter(|_| is_of_extension) else { return Ok(()) };
+        let patch = transfer_patch(&live, WEBHOOK_CERTIFICATES_MANAGER);
+        let Some(patch) = patch.filter(|_| is_of_extension) else { return Ok(()) };
         let (kind, name) = (injection.kind.as_str(), &injection.name);
         let context = format!("fields of {kind} {name:?}");
         api_request(api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)), context).await?;

@@ -110,7 +110,7 @@ impl Watches {
                     let GroupVersionKind { group, version, kind } = kind;
                     let limit = LIST_DEADLINE.as_secs();
                     let message = format!("{group}/{version}, Kind={kind}: not listed within {limit} s");
-                    return Err(ClusterError { reason: Reason::Unanswered, message });
+                    return Err(ClusterError::new(Reason::Unanswered, message));
                 }
             }
         }
@@ -186,7 +186,7 @@ fn join_running(
 /// Returns the state of a failed watch. Only a 403 means a missing right.
 fn failed(code: u16, message: String) -> WatchState {
     let reason = if code == 403 { Reason::NotPermitted } else { Reason::Unavailable };
-    WatchState::Failed(ClusterError { reason, message })
+    WatchState::Failed(ClusterError::new(reason, message))
 }
 
 struct Watch {

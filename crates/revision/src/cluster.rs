@@ -74,9 +74,16 @@ pub struct ClusterError {
     pub reason: Reason,
     /// Error text of the API server or of this crate.
     pub message: String,
+    /// Paths of the fields that the API server rejects, such as `spec.ports[0].name`.
+    pub fields: Vec<String>,
 }
 
 impl ClusterError {
+    /// Creates an error that names no fields.
+    pub fn new(reason: Reason, message: String) -> Self {
+        Self { reason, message, fields: Vec::new() }
+    }
+
     /// `true` if the namespace of a new object is being deleted or does not exist.
     pub(crate) fn is_namespace_gone(&self) -> bool {
         match self.reason {

@@ -18,12 +18,13 @@ use serde_json::Value;
 use tracing::Instrument;
 
 use crate::cluster::{Cluster, ClusterError, Instances};
-use crate::content::ContentPhase;
+use crate::content::{ContentObject, ContentPhase};
+use crate::contention::Contentions;
 use crate::error::EngineError;
 use crate::memory::{Memory, VerifiedObject, VerifiedPhase};
 use crate::object::{ObjectKey, served_kind};
 use crate::observed_versions::ObservedVersions;
-use crate::plan::Owner;
+use crate::plan::{Owner, add_keeper, desired};
 use crate::probes::Probes;
 use crate::recent_objects::RecentObjects;
 use crate::result::{PhaseResult, RevisionResult};
@@ -55,6 +56,7 @@ pub struct Engine<C> {
     cluster: C,
     observed_versions: Arc<ObservedVersions>,
     recent_objects: Arc<RecentObjects>,
+    contentions: Arc<Contentions>,
     /// Memories by UID of the owner.
     pub(crate) memories: Arc<Mutex<HashMap<String, Memory>>>,
     /// UID of the keeper, which becomes a second owner of CustomResourceDefinitions.
@@ -75,6 +77,7 @@ impl<C: Cluster> Engine<C> {
             cluster,
             observed_versions: Arc::default(),
             recent_objects: Arc::default(),
+            contentions: Arc::default(),
             memories: Arc::default(),
             keeper: None,
         }
@@ -86,6 +89,7 @@ impl<C: Cluster> Engine<C> {
             cluster,
             observed_versions: self.observed_versions(),
             recent_objects: Arc::clone(&self.recent_objects),
+            contentions: Arc::clone(&self.contentions),
             memories: Arc::clone(&self.memories),
             keeper: None,
         }
@@ -222,6 +226,15 @@ impl<C: Cluster> Engine<C> {
             }
         }
         if failures.is_empty() { Ok(result) } else { Err(EngineError::Objects(failures)) }
+    }
+
+    /// Desired object of the revision, with the keeper of a CustomResourceDefinition.
+    fn desired(&self, revision: &Revision, content: &ContentObject) -> Value {
+        let mut desired = desired(content, &revision.owner);
+        if let Some(keeper) = &self.keeper {
+            add_keeper(&mut desired, keeper);
+        }
+        desired
     }
 
     /// Keeps a live object for the rechecks of other revisions.

@@ -38,7 +38,7 @@ impl Fake {
         let failure = state.failures.iter().position(|(failing, _)| *failing == call);
         state.calls.push(call);
         match failure.map(|index| state.failures.remove(index)) {
-            Some((call, reason)) => Err(ClusterError { reason, message: format!("no {call}") }),
+            Some((call, reason)) => Err(ClusterError::new(reason, format!("no {call}"))),
             None => Ok(()),
         }
     }

@@ -91,7 +91,7 @@ impl KubeCluster {
             Scope::Cluster => None,
             Scope::Namespaced if key.namespace.is_empty() => {
                 let message = format!("metadata.namespace: Required value: {} is namespaced", key.gvk.kind);
-                return Err(ClusterError { reason: Reason::Rejected, message });
+                return Err(ClusterError::new(Reason::Rejected, message));
             }
             Scope::Namespaced => Some(key.namespace.as_str()),
         };
@@ -104,8 +104,7 @@ impl KubeCluster {
         gvk: &GroupVersionKind,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Value, ClusterError> {
-        let mut request =
-            request.map_err(|error| ClusterError { reason: Reason::Rejected, message: error.to_string() })?;
+        let mut request = request.map_err(|error| ClusterError::new(Reason::Rejected, error.to_string()))?;
         request.headers_mut().extend(self.user.clone().map(|user| (IMPERSONATE, user)));
         let answer = deadline(self.client.request::<Value>(request)).await;
         if answer.as_ref().is_err_and(is_unknown_path) {
@@ -207,20 +206,24 @@ async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, 
 
 fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
     let message = format!("no matches for kind \"{}\" in version \"{}\"", gvk.kind, gvk.api_version());
-    ClusterError { reason: Reason::UnknownKind, message }
+    ClusterError::new(Reason::UnknownKind, message)
 }
 
 /// Converts a failure to an error with its class.
 fn classify(error: Option<Error>) -> ClusterError {
-    let (reason, message) = match error {
-        Some(Error::Api(status)) => (reason_of(&status), status.message.clone()),
-        Some(error) => (Reason::Unavailable, with_causes(&error)),
+    match error {
+        Some(Error::Api(status)) => ClusterError {
+            reason: reason_of(&status),
+            message: status.message.clone(),
+            fields: rejected_fields(&status),
+        },
+        Some(error) => ClusterError::new(Reason::Unavailable, with_causes(&error)),
         None => {
             let limit = DEADLINE.as_secs();
-            (Reason::Unanswered, format!("the API server did not answer within {limit} seconds"))
+            let message = format!("the API server did not answer within {limit} seconds");
+            ClusterError::new(Reason::Unanswered, message)
         }
-    };
-    ClusterError { reason, message }
+    }
 }
 
 /// Reasons that are a verdict on the object itself (docs/design/apply.md#dry-run).
@@ -252,6 +255,16 @@ fn reason_of(status: &Status) -> Reason {
         _ if status.code == 429 => Reason::TooManyRequests,
         _ => Reason::Unavailable,
     }
+}
+
+/// Fields of the object that its validation rejects.
+fn rejected_fields(status: &Status) -> Vec<String> {
+    let causes = status
+        .details
+        .iter()
+        .filter(|_| status.reason == reason::INVALID)
+        .flat_map(|details| &details.causes);
+    causes.map(|cause| cause.field.clone()).collect()
 }
 
 /// `true` if a new object is refused because its namespace is being deleted.

@@ -2,7 +2,7 @@
 //!
 //! Pure parts: [`phases`] sorts objects, [`generate`] creates and compares ClusterObjectSets, [`packing`] and
 //! [`content`] store and resolve their objects, [`digest`] detects changes, [`validation`], [`plan`] and [`probes`]
-//! check objects, [`result`] and the collision report contain the texts of the outcome. [`observed_versions`] holds
+//! check objects, [`fields`] decides who owns each of their fields, [`result`] and the collision report contain the texts of the outcome. [`observed_versions`] holds
 //! the versions that watches observed, to avoid reads. With I/O: [`engine`] applies and [`teardown`] removes objects
 //! through the trait of [`cluster`]. Its implementation for an API server is [`kube_cluster`]. A removal needs only
 //! the [`mod@record`] of a revision's objects. [`losses`] counts the custom resources that it would delete.
@@ -12,13 +12,15 @@
 pub mod canonical;
 pub mod cluster;
 pub mod content;
+pub mod contention;
 pub mod digest;
 pub mod engine;
 pub mod error;
+pub mod fields;
 pub mod generate;
 pub mod kube_cluster;
 pub mod losses;
-pub mod managed_fields;
+mod managed_fields;
 mod memory;
 pub mod object;
 pub mod observed_versions;

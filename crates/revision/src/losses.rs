@@ -61,7 +61,7 @@ mod tests {
     fn deleted_crd_reports_loss_of_custom_resources() {
         let first = ObjectKey::of(&json!({"metadata": {"name": "knee", "namespace": "ns"}}));
         let global = ObjectKey::of(&json!({"metadata": {"name": "knee"}}));
-        let error = ClusterError { reason: Reason::Rejected, message: "forbidden".to_owned() };
+        let error = ClusterError::new(Reason::Rejected, "forbidden".to_owned());
         for (counted, expected) in [
             (Ok(None), None),
             (

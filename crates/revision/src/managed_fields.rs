@@ -11,11 +11,11 @@ use serde_json::{Map, Value, json};
 
 use crate::object::{ObjectKey, is_crd, text};
 
-fn entries(object: &Value) -> &[Value] {
+pub(crate) fn entries(object: &Value) -> &[Value] {
     object.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-fn is_ours(entry: &Value) -> bool {
+pub(crate) fn is_ours(entry: &Value) -> bool {
     text(entry, "/manager") == REVISION_ENGINE_MANAGER
         && text(entry, "/operation") == "Apply"
         && text(entry, "/subresource").is_empty()
@@ -95,7 +95,7 @@ pub(crate) fn unconverted(desired: &Value, actual: &Value) -> Option<Value> {
 }
 
 /// Merges one field set into another.
-pub fn union(into: &mut Value, from: &Value) {
+pub(crate) fn union(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
@@ -129,13 +129,61 @@ pub(crate) fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec
 /// nothing. In metadata we must own nothing else. Elsewhere we can also own defaults, of objects that a POST created.
 /// `false` if only the API server can tell.
 pub(crate) fn agrees(desired: &Value, actual: &Value) -> bool {
+    our_fields(actual).is_some_and(|ours| holds(&without_identity(desired), actual, ours, false))
+}
+
+fn without_identity(desired: &Value) -> Value {
     let mut fields = desired.clone();
     for (path, names) in [("", ["apiVersion", "kind"]), ("/metadata", ["name", "namespace"])] {
         if let Some(Value::Object(map)) = fields.pointer_mut(path) {
             map.retain(|name, _| !names.contains(&name.as_str()));
         }
     }
-    our_fields(actual).is_some_and(|ours| holds(&fields, actual, ours, false))
+    fields
+}
+
+/// Fields of `desired` that other clients have changed on `actual`: [`conflicts`], and under an empty manager those that
+/// nobody owns because they were removed.
+pub(crate) fn changed(desired: &Value, actual: &Value) -> BTreeMap<String, Vec<String>> {
+    let mut changed = conflicts(desired, actual);
+    let mut removed = Vec::new();
+    missing(&without_identity(desired), our_fields(actual), "", &mut removed);
+    removed.retain(|path| !changed.values().flatten().any(|set| set.starts_with(path.as_str())));
+    if !removed.is_empty() {
+        changed.insert(String::new(), removed);
+    }
+    changed
+}
+
+/// Paths of the fields of `desired` that are not in the set `ours`.
+fn missing(desired: &Value, ours: Option<&Map<String, Value>>, path: &str, out: &mut Vec<String>) {
+    let mut check = |value: &Value, below: Option<&Value>, path: String| match below {
+        None => out.push(path),
+        Some(Value::Object(below)) if !below.is_empty() => missing(value, Some(below), &path, out),
+        Some(_) => {}
+    };
+    match desired {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let below = ours.and_then(|ours| ours.get(&format!("f:{name}")));
+                check(value, below, format!("{path}.{name}"));
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                let list = std::slice::from_ref(item);
+                let own = ours
+                    .into_iter()
+                    .flatten()
+                    .find_map(|(step, below)| Some((enter(&list.into(), step, path)?.1, below)));
+                match own {
+                    Some((path, below)) => check(item, Some(below), path),
+                    None => check(item, None, format!("{path}[{index}]")),
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 fn holds(desired: &Value, actual: &Value, ours: &Map<String, Value>, nothing_else: bool) -> bool {
@@ -186,7 +234,7 @@ fn intersect(
 }
 
 /// Part of `desired` that a step of a field set refers to, with its path.
-fn enter<'a>(desired: &'a Value, step: &str, path: &str) -> Option<(&'a Value, String)> {
+pub(crate) fn enter<'a>(desired: &'a Value, step: &str, path: &str) -> Option<(&'a Value, String)> {
     let (kind, rest) = step.split_once(':')?;
     match kind {
         "f" => Some((desired.get(rest)?, format!("{path}.{rest}"))),
@@ -347,6 +395,24 @@ mod tests {
                     vec![".spec.containers[name=\"m\"].image".to_owned(), ".spec.set[=\"a\"]".to_owned()]
                 ),
                 ("b".to_owned(), vec![".spec.replicas".to_owned()]),
+            ])
+        );
+    }
+
+    #[test]
+    fn changed_lists_set_and_removed_fields() {
+        let desired = json!({"apiVersion": "v1", "metadata": {"name": "n", "labels": {"a": "x", "b": "x"}},
+            "spec": {"replicas": 1, "list": [{"name": "m", "image": "i"}, {"name": "n"}], "set": ["v", "w"]}});
+        let ours = json!({"f:metadata": {"f:labels": {"f:a": {}}}, "f:spec": {
+            "f:list": {"k:{\"name\":\"m\"}": {".": {}, "f:name": {}}}, "f:set": {"v:\"v\"": {}}}});
+        let theirs = json!({"f:spec": {"f:replicas": {}}});
+        let actual = object(&[entry(OURS, "Apply", ours), entry("user", "Update", theirs)]);
+        let removed = [".metadata.labels.b", ".spec.list[name=\"m\"].image", ".spec.list[1]", ".spec.set[1]"];
+        assert_eq!(
+            changed(&desired, &actual),
+            BTreeMap::from([
+                (String::new(), removed.map(str::to_owned).to_vec()),
+                ("user".to_owned(), vec![".spec.replicas".to_owned()]),
             ])
         );
     }

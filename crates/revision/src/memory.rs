@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::fields::scaled;
 use crate::managed_fields::owned;
 use crate::object::{ObjectKey, uid};
 use crate::observed_versions::{ObservedVersions, Stamp};
@@ -85,10 +86,12 @@ impl VerifiedObject {
         let action = match result.action {
             Action::Idle | Action::Created | Action::Updated | Action::Recovered => Action::Idle,
             Action::Progressed => Action::Progressed,
-            Action::Collision | Action::Held | Action::Awaited | Action::Skipped => return None,
+            Action::Collision | Action::Held | Action::Awaited | Action::Skipped | Action::Contended => {
+                return None;
+            }
         };
         Some(Self {
-            result: ObjectResult { action, ..result.clone() },
+            result: ObjectResult { action, contention: None, ..result.clone() },
             desired_hash,
             live_hash: hash_of_ours(live),
             stamp: observed_versions.stamp(&result.key.gvk, live),
@@ -123,13 +126,15 @@ pub(crate) fn hash_of_state(object: &Value) -> Hash {
     hash(&state)
 }
 
-/// Hash of the parts that our apply could change: the fields that we own, and the owner references. Equals
+/// Hash of the parts that our apply could change: the fields that we own, the owner references, and the names of the fields
+/// that an autoscaler holds, which can become ours again. Equals
 /// [`hash_of_state`] where the API server does not report field ownership.
 pub(crate) fn hash_of_ours(object: &Value) -> Hash {
     match owned(object) {
         Some(fields) => {
             let is_kept = owners(object).iter().any(is_keeper);
-            hash(&json!([fields, uid(object), controller(object), is_kept, is_deleting(object)]))
+            let scaled: Vec<&Value> = scaled(object).collect();
+            hash(&json!([fields, scaled, uid(object), controller(object), is_kept, is_deleting(object)]))
         }
         None => hash_of_state(object),
     }

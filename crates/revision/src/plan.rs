@@ -4,19 +4,16 @@
 //! module.
 
 use olm_api::cluster_object_set::CollisionProtection;
-use olm_api::names::REVISION_ENGINE_MANAGER;
 use olm_api::{annotations, labels, names};
 use serde_json::{Map, Value, json};
 
 use crate::content::ContentObject;
+use crate::fields::{applied, without_scaled};
 use crate::generate::controller_reference;
 use crate::object::{
     annotation, gvk, is_crd, label, map_mut, resource_version, set_annotation, set_label, text,
 };
 use crate::ordering::ordered_like;
-
-/// Field manager of Helm installations by the reference.
-const HELM_ERA_MANAGER: &str = "operator-controller";
 
 /// Revision that owns the written objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,10 +202,10 @@ pub fn controller(object: &Value) -> Option<&Value> {
     owners(object).iter().find(|reference| reference.get("controller") == Some(&Value::Bool(true)))
 }
 
-/// Desired object of the revision: with the labels managed-by and owner-name, the revision annotation and the owner
-/// reference.
+/// Desired object of the revision: in the form of [`applied`], with the labels managed-by and owner-name, the revision
+/// annotation and the owner reference.
 pub fn desired(content: &ContentObject, owner: &Owner) -> Value {
-    let mut object = content.object.clone();
+    let mut object = applied(&content.object);
     set_label(&mut object, labels::MANAGED_BY, labels::MANAGED_BY_OLM);
     set_label(&mut object, labels::OWNER_NAME, &owner.extension);
     set_annotation(&mut object, annotations::REVISION, &owner.number.to_string());
@@ -218,7 +215,8 @@ pub fn desired(content: &ContentObject, owner: &Owner) -> Value {
     object
 }
 
-/// Body of the dry run of `desired` over `actual`. Other owners are kept without control, the keeper only if desired.
+/// Body of the dry run of `desired` over `actual`, without fields that an autoscaler holds. Other owners are kept without
+/// control, the keeper only if desired.
 /// The body has no resource version, because a concurrent change does not make the object invalid.
 pub fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
     let mut references = without_keeper(without(actual, owner));
@@ -229,7 +227,7 @@ pub fn check_body(desired: &Value, actual: &Value, owner: &Owner) -> Value {
     }
     references.push(owner.reference());
     references.extend(owners(desired).iter().filter(|reference| is_keeper(reference)).cloned());
-    let mut body = ordered_like(desired, actual);
+    let mut body = ordered_like(&without_scaled(desired, actual), actual);
     if let Some(metadata) = map_mut(&mut body, &["metadata"]) {
         metadata.insert("ownerReferences".to_owned(), references.into());
     }
@@ -255,34 +253,8 @@ pub(crate) fn without(actual: &Value, owner: &Owner) -> Vec<Value> {
 }
 
 /// `true` for the reference to the extension itself, which the reference implementation wrote with Helm.
-fn is_helm_era_owner(reference: &Value, owner: &Owner) -> bool {
+pub(crate) fn is_helm_era_owner(reference: &Value, owner: &Owner) -> bool {
     is_of_kind(reference, labels::OWNER_KIND_EXTENSION) && text(reference, "/name") == owner.extension
-}
-
-/// Managers whose entries for `actual` are converted to our applies: our own, and that of the Helm era on
-/// objects that it installed. Otherwise fields would have two owners and never be removed
-/// (docs/design/apply.md#migration-to-revision-1).
-pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'static str] {
-    if owners(actual).iter().any(|reference| is_helm_era_owner(reference, owner)) {
-        &[REVISION_ENGINE_MANAGER, HELM_ERA_MANAGER]
-    } else {
-        &[REVISION_ENGINE_MANAGER]
-    }
-}
-
-/// Managers of classic OLM, whose entries are converted, too, when a revision of a migrated extension adopts `actual`
-/// from a sibling with this `outcome`: fields that no revision lists disappear. None if only that would change the pod
-/// template (docs/design/migration.md#fields-of-classic-olm).
-pub(crate) fn classic_managers(
-    actual: &Value,
-    outcome: &Value,
-    siblings: &[String],
-) -> &'static [&'static str] {
-    let is_of_sibling =
-        controller(actual).is_some_and(|reference| siblings.iter().any(|uid| uid == text(reference, "/uid")));
-    let template = actual.pointer("/spec/template");
-    let is_kept = template.is_some() && template == outcome.pointer("/spec/template");
-    if is_of_sibling && !is_kept { &["olm", "catalog", "olm.install"] } else { &[] }
 }
 
 /// Merge patch that sets `metadata` members. It fails with a conflict if the object changed after the read.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::fields::{classic_managers, superseded_managers};
 
 const OURS: &str = "uid-2";
 

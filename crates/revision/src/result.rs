@@ -4,9 +4,11 @@
 //! Pure. The controller converts this to conditions and requeue delays.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use kube::core::GroupVersionKind;
 
+use crate::contention::Contention;
 use crate::error::EngineError;
 use crate::object::ObjectKey;
 use crate::probes::ProbeResult;
@@ -28,6 +30,8 @@ pub enum Action {
     Collision,
     /// The object has pending changes while its revision is paused.
     Held,
+    /// Another client changes the object after each correction, and the next one is not due yet.
+    Contended,
     /// The object is a CustomResourceDefinition that is being deleted.
     Awaited,
     /// The object does not exist, because its namespace is being deleted or does not exist. It is not needed there.
@@ -48,6 +52,8 @@ pub struct ObjectResult {
     /// Line for the Available condition if the object is not ready. For an awaited object, the custom resources that
     /// block its deletion.
     pub not_ready: Option<String>,
+    /// Fields that another client changed, of a corrected or contended object.
+    pub contention: Option<Contention>,
 }
 
 impl ObjectResult {
@@ -122,6 +128,13 @@ impl RevisionResult {
     /// `true` if an object is missing with its namespace. No watch reports that the namespace is created again.
     pub fn has_skipped(&self) -> bool {
         self.phases.iter().flat_map(|phase| &phase.objects).any(|object| object.action == Action::Skipped)
+    }
+
+    /// Time until the next correction of a contended object.
+    pub fn next_correction(&self) -> Option<Duration> {
+        let objects = self.phases.iter().flat_map(|phase| &phase.objects);
+        let contended = objects.filter(|object| object.action == Action::Contended);
+        contended.filter_map(|object| object.contention.as_ref()).map(|contention| contention.delay).min()
     }
 
     /// `true` if objects are moving from or to another revision, or not all phases were processed.

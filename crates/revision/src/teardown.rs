@@ -14,11 +14,12 @@ use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentPhase;
 use crate::engine::{Engine, Revision};
 use crate::error::{EngineError, ObjectError};
+use crate::fields::Moves;
 use crate::memory::Memory;
 use crate::object::{ObjectKey, is_crd, resource_version, text, uid};
 use crate::plan::{
     Owner, controller, is_deleting, is_keeper, is_left_behind, is_revision, keeper_reference, metadata_patch,
-    owners, superseded_managers, without, without_keeper,
+    owners, without, without_keeper,
 };
 
 /// Active revision that lists objects of the removed one and takes them over.
@@ -179,8 +180,8 @@ impl<C: Cluster> Engine<C> {
         let controlled = self.live(key).await?.filter(|actual| is_controlled(actual, owner));
         if let Some(patch) = controlled.and_then(|actual| self.protection_patch(&actual)) {
             let patched = self.cluster().merge(key, &patch).await?;
-            let superseded = superseded_managers(&patched, owner);
-            self.take_over(superseded, key, patched).await?;
+            let moves = Moves::of(Some(&patched), owner);
+            self.move_fields(&moves, &patched.clone(), patched).await?;
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use serde_json::Value;
 
 use crate::content::ContentPhase;
+use crate::fields::ambiguous_variable;
 use crate::object::{ObjectKey, text};
 
 /// Error in the phases of a revision with all findings, as one line. `None` if they are valid.
@@ -19,6 +20,7 @@ pub fn validate(revision: &str, number: i64, phases: &[ContentPhase]) -> Option<
         for content in &phase.objects {
             let key = ObjectKey::of(&content.object);
             let mut problems = object_problems(&content.object);
+            problems.extend(ambiguous_variable(&content.object));
             let shown = key.to_string();
             if let Some(phases) = duplicates.get(&key.unversioned())
                 && reported.insert(shown.clone())

@@ -7,12 +7,11 @@ use super::{Engine, Revision};
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
-use crate::managed_fields::{agrees, conflicts, taken_over, unconverted};
+use crate::fields::{Moves, blocking, classic_managers, without_scaled};
+use crate::managed_fields::{agrees, conflicts, unconverted};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
-use crate::plan::{
-    Owner, Plan, add_keeper, check_body, classic_managers, desired, plan, superseded_managers,
-};
+use crate::plan::{Plan, check_body, plan};
 use crate::probes::{ProbeResult, ProbeStatus};
 use crate::result::{Action, ObjectResult};
 
@@ -23,12 +22,13 @@ const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Desired and live state of an object.
 pub(super) struct Observed {
+    /// Desired object without the fields that an autoscaler holds.
     pub(super) desired: Value,
     pub(super) desired_hash: Hash,
     pub(super) actual: Option<Value>,
     pub(super) plan: Plan,
-    /// Field managers whose entries a write converts to our applies.
-    pub(super) superseded: Vec<&'static str>,
+    /// Ownership that a write moves first.
+    pub(super) moves: Moves,
 }
 
 /// State of an object that was checked.
@@ -136,10 +136,7 @@ impl<C: Cluster> Engine<C> {
         verified: Option<&VerifiedObject>,
         dry_runs: DryRuns,
     ) -> Result<ObjectCheck, CheckError> {
-        let mut desired = desired(content, &revision.owner);
-        if let Some(keeper) = &self.keeper {
-            add_keeper(&mut desired, keeper);
-        }
+        let desired = self.desired(revision, content);
         let desired_hash = hash(&desired);
         let verified = verified.filter(|verified| {
             verified.desired_hash == desired_hash && verified.result.key == ObjectKey::of(&desired)
@@ -163,7 +160,7 @@ impl<C: Cluster> Engine<C> {
                 if dry_runs == DryRuns::Omitted
                     // Those of classic OLM follow from the dry run.
                     && !revision.is_migrated
-                    && taken_over(actual, &observed.superseded).is_none() =>
+                    && observed.moves.managed_fields(&observed.desired, actual).is_none() =>
             {
                 return Ok(ObjectCheck::Read(observed));
             }
@@ -182,7 +179,7 @@ impl<C: Cluster> Engine<C> {
             Ok(outcome) => {
                 let is_unchanged = |actual| {
                     hash_of_state(actual) == hash_of_state(&outcome)
-                        && taken_over(actual, &observed.superseded).is_none()
+                        && observed.moves.managed_fields(&observed.desired, actual).is_none()
                         // A field that only another manager owns can change without our notice.
                         && conflicts(&observed.desired, actual).is_empty()
                 };
@@ -192,16 +189,14 @@ impl<C: Cluster> Engine<C> {
                 if let (Plan::Adopt, Some(actual), true) =
                     (observed.plan, &observed.actual, revision.is_migrated)
                 {
-                    observed.superseded.extend(classic_managers(actual, &outcome, &revision.siblings));
+                    observed.moves.superseded.extend(classic_managers(actual, &outcome, &revision.siblings));
                 }
                 Ok(ObjectCheck::Read(observed))
             }
             Err(error) if error.is_namespace_gone() && revision.may_skip(&body) => {
                 Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(&body))))
             }
-            Err(error) if error.reason.is_verdict() => {
-                Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
-            }
+            Err(error) if error.reason.is_verdict() => unblocked(observed, error).map(ObjectCheck::Read),
             Err(error) if error.reason == Reason::NoDryRun => Ok(ObjectCheck::Read(observed)),
             Err(error) => Err(CheckError::DryRun(error)),
         }
@@ -224,13 +219,17 @@ impl<C: Cluster> Engine<C> {
         };
         let mut plan =
             plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection);
+        let desired = match &actual {
+            Some(actual) => without_scaled(&desired, actual),
+            None => desired,
+        };
+        let moves = Moves::of(actual.as_ref(), &revision.owner);
         if let (Plan::Repair, Some(actual)) = (&plan, &actual)
-            && (live_hash == Some(hash_of_ours(actual)) || is_applied(&desired, actual, &revision.owner))
+            && (live_hash == Some(hash_of_ours(actual)) || is_applied(&desired, actual, &moves))
         {
             plan = Plan::Keep;
         }
-        let superseded = actual.as_ref().map(|actual| superseded_managers(actual, &revision.owner).to_vec());
-        Ok(Observed { desired, desired_hash, actual, plan, superseded: superseded.unwrap_or_default() })
+        Ok(Observed { desired, desired_hash, actual, plan, moves })
     }
 }
 
@@ -245,10 +244,26 @@ impl Revision {
 /// Result for an object whose namespace is gone.
 fn skipped(key: ObjectKey) -> ObjectResult {
     let probe = ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
-    ObjectResult { key, action: Action::Skipped, probe, collision: None, not_ready: None }
+    ObjectResult { key, action: Action::Skipped, probe, collision: None, not_ready: None, contention: None }
+}
+
+/// The rejected object with claims to the fields that alone are in the way. Otherwise the error names those of other
+/// managers.
+fn unblocked(mut observed: Observed, mut error: ClusterError) -> Result<Observed, CheckError> {
+    if let Some(actual) = &observed.actual {
+        let blocking = blocking(&observed.desired, actual, &error.fields);
+        if !blocking.claims.is_null() {
+            observed.moves.claims = blocking.claims;
+            return Ok(observed);
+        }
+        if let Some(remedy) = blocking.remedy() {
+            error.message = format!("{}; {remedy}", error.message);
+        }
+    }
+    Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
 }
 
 /// `true` if an apply would change neither the object nor the ownership of its fields.
-fn is_applied(desired: &Value, actual: &Value, owner: &Owner) -> bool {
-    agrees(desired, actual) && taken_over(actual, superseded_managers(actual, owner)).is_none()
+fn is_applied(desired: &Value, actual: &Value, moves: &Moves) -> bool {
+    agrees(desired, actual) && moves.managed_fields(desired, actual).is_none()
 }

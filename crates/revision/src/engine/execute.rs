@@ -1,16 +1,18 @@
 //! Application of the plan for one object.
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::check::{ObjectCheck, Observed};
 use super::{Engine, Mode, Revision};
 use crate::cluster::{Cluster, ClusterError};
 use crate::content::ContentObject;
 use crate::error::ObjectError;
-use crate::managed_fields::{conflicts, taken_over, unconverted};
+use crate::fields::Moves;
+use crate::managed_fields::{changed, conflicts, unconverted};
 use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version};
-use crate::plan::{Plan, metadata_patch, superseded_managers, write_body};
+use crate::plan::{Plan, metadata_patch, write_body};
 use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
 use crate::report::collision;
 use crate::result::{Action, ObjectResult};
@@ -32,11 +34,17 @@ impl<C: Cluster> Engine<C> {
             match self.execute(revision, &observed, mode).await {
                 Err(error) if attempt < ATTEMPTS && error.is_conflict() => {
                     attempt += 1;
-                    let Observed { desired, desired_hash, superseded, .. } = observed;
+                    let Observed { desired_hash, moves, .. } = observed;
+                    let desired = self.desired(revision, content);
                     observed = self.observed(revision, content, desired, desired_hash, None).await?;
                     // Those of classic OLM follow from the dry run, which is not repeated.
-                    let known = observed.superseded.clone();
-                    observed.superseded.extend(superseded.into_iter().filter(|name| !known.contains(name)));
+                    let known = &mut observed.moves.superseded;
+                    for name in moves.superseded {
+                        if !known.contains(&name) {
+                            known.push(name);
+                        }
+                    }
+                    observed.moves.claims = moves.claims;
                 }
                 result => return result,
             }
@@ -51,9 +59,14 @@ impl<C: Cluster> Engine<C> {
     ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
         let Observed { desired, desired_hash, actual, plan, .. } = observed;
         let key = ObjectKey::of(desired);
+        let contention = self.contentions.delayed(&key, Instant::now()).filter(|_| *plan == Plan::Repair);
         let (action, live) = match (plan, actual) {
             (Plan::Create | Plan::Adopt | Plan::Repair, _) if mode == Mode::Observe => {
                 return Ok((held(key, actual.as_ref(), &revision.probes), None));
+            }
+            (_, Some(actual)) if contention.is_some() => {
+                let result = probed(key, Action::Contended, actual, &revision.probes);
+                return Ok((ObjectResult { contention, ..result }, None));
             }
             (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, observed, actual).await?,
             (Plan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
@@ -69,7 +82,11 @@ impl<C: Cluster> Engine<C> {
         if !revision.siblings.is_empty() {
             self.share(&key, &live);
         }
-        let result = probed(key, action, &live, &revision.probes);
+        let mut result = probed(key, action, &live, &revision.probes);
+        if let (Plan::Repair, Some(actual), Action::Updated | Action::Recovered) = (plan, actual, action) {
+            let changed = changed(desired, actual);
+            result.contention = Some(self.contentions.record(&result.key, &changed, Instant::now()));
+        }
         let verified = VerifiedObject::of(&self.observed_versions, &result, *desired_hash, &live);
         Ok((result, verified))
     }
@@ -81,8 +98,8 @@ impl<C: Cluster> Engine<C> {
             .create(desired)
             .await
             .map_err(|error| ObjectError::new(&key, "creating resource: ", error))?;
-        let superseded = superseded_managers(&created, &revision.owner);
-        self.take_over(superseded, &key, created)
+        let moves = Moves::of(Some(&created), &revision.owner);
+        self.move_fields(&moves, desired, created)
             .await
             .map_err(|error| ObjectError::new(&key, "migrating to SSA after create: ", error))
     }
@@ -90,7 +107,7 @@ impl<C: Cluster> Engine<C> {
     async fn write(
         &self,
         revision: &Revision,
-        Observed { desired, plan, superseded, .. }: &Observed,
+        Observed { desired, plan, moves, .. }: &Observed,
         actual: &Value,
     ) -> Result<(Action, Value), ObjectError> {
         let key = ObjectKey::of(desired);
@@ -106,7 +123,7 @@ impl<C: Cluster> Engine<C> {
                 Some(patch) => self.cluster.merge(&key, &patch).await?,
                 None => actual.clone(),
             };
-            let current = self.take_over(superseded, &key, current).await?;
+            let current = self.move_fields(moves, desired, current).await?;
             self.cluster.apply(&write_body(desired, &current, &revision.owner), false).await
         };
         let live = write.await.map_err(|error| ObjectError::new(&key, step, error))?;
@@ -127,17 +144,17 @@ impl<C: Cluster> Engine<C> {
         ObjectResult { not_ready: Some(waits), ..result }
     }
 
-    /// Converts the entries of these managers to our applies. Without any, makes no request.
-    pub(crate) async fn take_over(
+    /// Moves the ownership of fields. Without any to move, makes no request.
+    pub(crate) async fn move_fields(
         &self,
-        superseded: &[&str],
-        key: &ObjectKey,
+        moves: &Moves,
+        desired: &Value,
         actual: Value,
     ) -> Result<Value, ClusterError> {
-        match taken_over(&actual, superseded) {
+        match moves.managed_fields(desired, &actual) {
             Some(entries) => {
                 let patch = metadata_patch(&actual, [("managedFields", entries.into())]);
-                self.cluster.merge(key, &patch).await
+                self.cluster.merge(&ObjectKey::of(desired), &patch).await
             }
             None => Ok(actual),
         }
@@ -147,7 +164,7 @@ impl<C: Cluster> Engine<C> {
 pub(super) fn probed(key: ObjectKey, action: Action, live: &Value, probes: &Probes) -> ObjectResult {
     let probe = probes.probe(live);
     let not_ready = (!probe.is_ready()).then(|| failure_line(live, &probe));
-    ObjectResult { key, action, probe, collision: None, not_ready }
+    ObjectResult { key, action, probe, collision: None, not_ready, contention: None }
 }
 
 /// Result for an object with pending changes while the revision is paused.
@@ -157,7 +174,7 @@ fn held(key: ObjectKey, actual: Option<&Value>, probes: &Probes) -> ObjectResult
         None => ProbeResult { status: ProbeStatus::Unknown, messages: Vec::new() },
     };
     let not_ready = Some(format!("Object {}: not applied while paused", key.kind_first()));
-    ObjectResult { key, action: Action::Held, probe, collision: None, not_ready }
+    ObjectResult { key, action: Action::Held, probe, collision: None, not_ready, contention: None }
 }
 
 fn collided_with(desired: &Value, actual: &Value, probes: &Probes) -> ObjectResult {

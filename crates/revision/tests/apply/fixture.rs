@@ -80,6 +80,11 @@ impl Fixture {
         Self { plane, cluster, engine }
     }
 
+    /// Starts controllers of kube-controller-manager.
+    pub(crate) fn start_controllers(&mut self, names: &[&str]) {
+        self.plane.start_controllers(names).unwrap();
+    }
+
     pub(crate) fn client(&self) -> Client {
         self.plane.client()
     }

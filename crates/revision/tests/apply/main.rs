@@ -5,6 +5,7 @@
 
 extern crate olm_tokio as tokio;
 
+mod fields;
 mod fixture;
 mod namespaces;
 mod ownership;
@@ -42,4 +43,12 @@ async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     ownership::classic_fields_stay_until_the_pod_template_changes(&fixture).await;
     ownership::reordered_environment_changes_the_pod_template(&fixture).await;
     ownership::helm_era_objects_are_adopted_without_restart(&fixture).await;
+    fields::rules_of_an_aggregated_role_are_left_to_its_controller(&mut fixture).await;
+    fields::replicas_of_an_autoscaler_stay_and_manual_ones_are_restored(&mut fixture).await;
+    fields::defaults_that_the_new_content_forbids_are_removed(&fixture).await;
+    fields::field_of_a_person_in_the_way_is_named(&fixture).await;
+    fields::string_data_of_secrets_is_repaired_and_dropped(&mut fixture).await;
+    fields::last_of_duplicate_variables_is_applied(&fixture).await;
+    fields::injected_bundle_without_other_owner_stays(&fixture).await;
+    fields::corrections_of_a_contended_field_back_off(&fixture).await;
 }

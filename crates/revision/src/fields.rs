@@ -1,0 +1,175 @@
+//! Owners of the fields of an object: decides for every field whether the revision applies it, and who else has it
+//! (docs/design/apply.md#owners-of-fields).
+//!
+//! Pure: desired object and live object with its managedFields in, what to apply, which ownership to move first, what to
+//! leave and who contends out. [`applied`] has the part that needs no live object.
+
+mod applied;
+mod blocking;
+
+use olm_api::names::REVISION_ENGINE_MANAGER;
+use serde_json::{Map, Value, json};
+
+pub use applied::applied;
+pub(crate) use applied::{ambiguous_variable, is_aggregated};
+pub(crate) use blocking::blocking;
+
+use crate::managed_fields::{enter, entries, is_ours, taken_over, union};
+use crate::object::{ObjectKey, text};
+use crate::plan::{Owner, controller, is_helm_era_owner, metadata_patch};
+
+/// Field manager of Helm installations by the reference.
+const HELM_ERA_MANAGER: &str = "operator-controller";
+
+/// Ownership to move before an apply.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Moves {
+    /// Field managers whose entries become our applies.
+    pub superseded: Vec<&'static str>,
+    /// Set of fields without owner that become ours, so that the apply removes them. Null for none.
+    pub claims: Value,
+}
+
+impl Moves {
+    /// Moves for an object that the owner controls or adopts.
+    pub(crate) fn of(actual: Option<&Value>, owner: &Owner) -> Self {
+        let superseded = actual.map(|actual| superseded_managers(actual, owner).to_vec());
+        Self { superseded: superseded.unwrap_or_default(), claims: Value::Null }
+    }
+
+    /// The managedFields of `actual` with every field of the object at its owner. `None` if they are so already.
+    pub(crate) fn managed_fields(&self, desired: &Value, actual: &Value) -> Option<Vec<Value>> {
+        let taken_over = taken_over(actual, &self.superseded);
+        let mut list = taken_over.clone().unwrap_or_else(|| entries(actual).to_vec());
+        if !self.claims.is_null() && !list.iter().any(is_ours) {
+            list.push(
+                json!({"manager": REVISION_ENGINE_MANAGER, "operation": "Apply", "fieldsType": "FieldsV1",
+                "apiVersion": desired["apiVersion"], "fieldsV1": {}}),
+            );
+        }
+        let index = list.iter().position(is_ours)?;
+        let mut fields = list[index]["fieldsV1"].clone();
+        let others = list.iter().enumerate().filter(|(other, _)| *other != index);
+        let others: Vec<&Value> = others.map(|(_, entry)| &entry["fieldsV1"]).collect();
+        union(&mut fields, &self.claims);
+        move_string_data(desired, &mut fields);
+        release(desired, &mut fields, &others);
+        if fields == list[index]["fieldsV1"] {
+            return taken_over;
+        }
+        list[index]["fieldsV1"] = fields;
+        Some(list)
+    }
+}
+
+/// Merge patch that makes the fields that `manager` has applied ours, so that our next apply drops those that it lacks.
+/// `None` if there are none, or if we have applied nothing.
+pub fn transfer_patch(actual: &Value, manager: &str) -> Option<Value> {
+    entries(actual).iter().find(|entry| is_ours(entry))?;
+    Some(metadata_patch(actual, [("managedFields", taken_over(actual, &[manager])?.into())]))
+}
+
+/// Managers whose entries for `actual` are converted to our applies: our own, and that of the Helm era on
+/// objects that it installed. Otherwise fields would have two owners and never be removed
+/// (docs/design/apply.md#migration-to-revision-1).
+pub(crate) fn superseded_managers(actual: &Value, owner: &Owner) -> &'static [&'static str] {
+    if crate::plan::owners(actual).iter().any(|reference| is_helm_era_owner(reference, owner)) {
+        &[REVISION_ENGINE_MANAGER, HELM_ERA_MANAGER]
+    } else {
+        &[REVISION_ENGINE_MANAGER]
+    }
+}
+
+/// Managers of classic OLM, whose entries are converted, too, when a revision of a migrated extension adopts `actual`
+/// from a sibling with this `outcome`: fields that no revision lists disappear. None if only that would change the pod
+/// template (docs/design/migration.md#fields-of-classic-olm).
+pub(crate) fn classic_managers(
+    actual: &Value,
+    outcome: &Value,
+    siblings: &[String],
+) -> &'static [&'static str] {
+    let is_of_sibling =
+        controller(actual).is_some_and(|reference| siblings.iter().any(|uid| uid == text(reference, "/uid")));
+    let template = actual.pointer("/spec/template");
+    let is_kept = template.is_some() && template == outcome.pointer("/spec/template");
+    if is_of_sibling && !is_kept { &["olm", "catalog", "olm.install"] } else { &[] }
+}
+
+/// Sets of fields that autoscalers hold: those written through the subresource `scale`, except by kubectl, where a person
+/// scales once.
+pub(crate) fn scaled(actual: &Value) -> impl Iterator<Item = &Value> {
+    let is_autoscaler = |entry: &&Value| {
+        let manager = text(entry, "/manager");
+        text(entry, "/subresource") == "scale"
+            && !manager.starts_with("kubectl")
+            && manager != REVISION_ENGINE_MANAGER
+    };
+    entries(actual).iter().filter(is_autoscaler).filter_map(|entry| entry.get("fieldsV1"))
+}
+
+/// `desired` without the fields that an autoscaler holds on `actual`.
+pub(crate) fn without_scaled(desired: &Value, actual: &Value) -> Value {
+    let mut rest = desired.clone();
+    scaled(actual).for_each(|fields| remove(&mut rest, fields));
+    rest
+}
+
+fn remove(object: &mut Value, fields: &Value) {
+    let steps = fields.as_object().into_iter().flatten();
+    for (name, below) in steps.filter_map(|(step, below)| Some((step.strip_prefix("f:")?, below))) {
+        let Some(map) = object.as_object_mut() else { return };
+        match map.get_mut(name) {
+            Some(value) if !is_leaf(below) => remove(value, below),
+            _ => drop(map.remove(name)),
+        }
+    }
+}
+
+fn is_leaf(fields: &Value) -> bool {
+    fields.as_object().is_none_or(Map::is_empty)
+}
+
+/// Makes us the owner of `data` instead of `stringData`, which an apply before [`applied`] has set.
+fn move_string_data(desired: &Value, fields: &mut Value) {
+    let gvk = ObjectKey::of(desired).gvk;
+    if gvk.group.is_empty()
+        && gvk.kind == "Secret"
+        && let Some(moved) = fields.as_object_mut().and_then(|fields| fields.remove("f:stringData"))
+    {
+        union(&mut fields["f:data"], &moved);
+    }
+}
+
+/// Drops fields of other writers of which we are the only owner, so that the apply keeps them: rules of an aggregated
+/// ClusterRole, and CA bundles that an injector sets.
+fn release(desired: &Value, ours: &mut Value, others: &[&Value]) {
+    if is_aggregated(desired) && !others.iter().any(|fields| fields.get("f:rules").is_some()) {
+        ours.as_object_mut().map(|fields| fields.remove("f:rules"));
+    }
+    let annotations = desired.pointer("/metadata/annotations").and_then(Value::as_object);
+    if annotations.is_some_and(|annotations| annotations.keys().any(|key| key.contains("/inject-ca"))) {
+        release_bundles(desired, ours, others);
+    }
+}
+
+/// Drops `caBundle` where `desired` has its parent without it.
+fn release_bundles(desired: &Value, ours: &mut Value, others: &[&Value]) {
+    const BUNDLE: &str = "f:caBundle";
+    let Some(fields) = ours.as_object_mut() else { return };
+    if desired.get("caBundle").is_none() && !others.iter().any(|other| other.get(BUNDLE).is_some()) {
+        fields.remove(BUNDLE);
+    }
+    fields.retain(|step, below| {
+        let others: Vec<&Value> = others.iter().filter_map(|other| other.get(step)).collect();
+        let was_leaf = is_leaf(below);
+        if let Some((desired, _)) = enter(desired, step, "") {
+            release_bundles(desired, below, &others);
+        }
+        // An empty set would be the field itself.
+        was_leaf || !is_leaf(below)
+    });
+}
+
+#[cfg(test)]
+#[path = "fields_tests.rs"]
+mod tests;
