@@ -14,6 +14,7 @@ use olm_plan::objects::{self, ChangeKind, ObjectChange, ObjectName};
 use olm_revision::canonical::Numbers;
 use olm_revision::cluster::{Cluster as _, ClusterError, Reason};
 use olm_revision::content::{ContentObject, resolve_as_is, secrets};
+use olm_revision::fields::blocking;
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
@@ -325,9 +326,15 @@ impl Comparison<'_> {
                 Ok(outcome) => objects::changed(name, live, &outcome),
                 Err(error) => {
                     let old = old.unwrap_or(&Value::Null);
-                    let note =
-                        format!("only the fields that the bundle sets are compared: {}", refused(&error));
                     let change = objects::changed(name, live, &applied(live, old, &desired))?;
+                    let blocking = blocking(&desired, live, &error.fields);
+                    if blocking.is_removable() {
+                        return Some(change);
+                    }
+                    let remedy = blocking.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
+                    let refused = refused(&error);
+                    let note =
+                        format!("only the fields that the bundle sets are compared: {refused}{remedy}");
                     Some(with_note(change, note))
                 }
             },

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 pub use applied::applied;
 pub(crate) use applied::{ambiguous_variable, is_aggregated};
-pub(crate) use blocking::blocking;
+pub use blocking::{Blocking, blocking};
 
 use crate::managed_fields::{enter, entries, is_ours, taken_over, union};
 use crate::object::{ObjectKey, text};

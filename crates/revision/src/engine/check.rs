@@ -252,7 +252,7 @@ fn skipped(key: ObjectKey) -> ObjectResult {
 fn unblocked(mut observed: Observed, mut error: ClusterError) -> Result<Observed, CheckError> {
     if let Some(actual) = &observed.actual {
         let blocking = blocking(&observed.desired, actual, &error.fields);
-        if !blocking.claims.is_null() {
+        if blocking.is_removable() {
             observed.moves.claims = blocking.claims;
             return Ok(observed);
         }

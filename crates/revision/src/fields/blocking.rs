@@ -13,16 +13,21 @@ use crate::object::text;
 
 /// Live fields that contradict the desired object.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Blocking {
+pub struct Blocking {
     /// Set of fields without owner. Null unless each rejected field is explained by such fields alone.
-    pub claims: Value,
+    pub(crate) claims: Value,
     /// Paths of fields by the other manager that owns them.
-    pub foreign: BTreeMap<String, Vec<String>>,
+    foreign: BTreeMap<String, Vec<String>>,
 }
 
 impl Blocking {
+    /// `true` if the engine removes the fields, because nothing else is in the way.
+    pub fn is_removable(&self) -> bool {
+        !self.claims.is_null()
+    }
+
     /// Clause for the error, with the fields of other managers and the remedy. `None` without any.
-    pub(crate) fn remedy(&self) -> Option<String> {
+    pub fn remedy(&self) -> Option<String> {
         let fields = |(manager, paths): (&String, &Vec<String>)| {
             format!("{}, set by field manager {manager:?},", paths.join(" and "))
         };
@@ -36,7 +41,7 @@ impl Blocking {
 /// Live fields that `desired` lacks and that contradict the rejected ones, given by paths such as
 /// `spec.containers[0].env[1].valueFrom`: the rejected field itself, or the neighbors of a rejected new field in an entry
 /// of a list.
-pub(crate) fn blocking(desired: &Value, actual: &Value, rejected: &[String]) -> Blocking {
+pub fn blocking(desired: &Value, actual: &Value, rejected: &[String]) -> Blocking {
     let sets = entries(actual).iter().map(|entry| (entry, &entry["fieldsV1"])).collect();
     let place = Place { desired: Some(desired), actual, sets, steps: Vec::new(), path: String::new() };
     let mut blocking = Blocking::default();
