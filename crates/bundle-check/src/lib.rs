@@ -17,6 +17,7 @@
 mod content;
 mod csv;
 mod dependencies;
+mod deployments;
 mod images;
 mod manifests;
 mod metadata;
@@ -72,6 +73,7 @@ const CSV_CHECKS: &[fn(&Object, &mut Findings)] = &[
     csv::webhook_types,
     csv::blocking_webhooks,
     images::images,
+    deployments::keyed_lists,
 ];
 
 /// Checks the files of a bundle, by slash-separated path relative to its root (`metadata/annotations.yaml`,

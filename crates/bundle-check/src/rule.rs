@@ -147,6 +147,10 @@ rules! {
         "A number that is too large for 32 bits changes its value without an error."
     DEPLOY_1 "DEPLOY-1" Error "deployments have different names, each a DNS-1123 subdomain"
         "Otherwise rendering fails."
+    DEPLOY_2 "DEPLOY-2" Error "entries of a list in a pod template have different keys, such as ports their containerPort and protocol"
+        "operator-controller applies them server-side, and the API server rejects two entries of one key."
+    DEPLOY_3 "DEPLOY-3" Warning "a container sets each environment variable once"
+        "Only the last value is used."
 
     // CRDs and other objects: docs/design/bundles.md#bundle-validators, docs/design/bundles.md#shipped-objects,
     // docs/design/cli.md#bundle-validation, docs/design/cli.md#kinds-in-a-bundle.

@@ -130,7 +130,8 @@ fn service_reference(webhook: &Value, field: &str) -> Vec<String> {
     let field = format!("{field}.clientConfig.service");
     let mut found = Vec::new();
     let port = webhook.pointer("/clientConfig/service/port").and_then(Value::as_i64);
-    if let Some(port) = port.filter(|port| !PORTS.contains(port)) {
+    // Without containerPort it is 0, and 443 when it is applied.
+    if let Some(port) = port.filter(|port| *port != 0 && !PORTS.contains(port)) {
         found.push(format!(
             "{field}.port is {port}, allowed are 1 to 65535: set containerPort of the webhook definition"
         ));

@@ -208,10 +208,12 @@ fn invalid_webhook_fields_fail_install_check() {
     // docs/design/bundles.md#author-checks; case bundles-53: rendered as in the reference, reported before apply.
     let of = "ValidatingWebhookConfiguration \"check.widgets.example.com\": webhooks.0";
     let rows = [
+        // It is applied with port 443 (docs/design/apply.md#owners-of-fields).
+        (json!({"containerPort": 0}), vec![]),
         (
-            json!({"containerPort": 0}),
+            json!({"containerPort": -1}),
             vec![format!(
-                "{of}.clientConfig.service.port is 0, allowed are 1 to 65535: set containerPort of the webhook \
+                "{of}.clientConfig.service.port is -1, allowed are 1 to 65535: set containerPort of the webhook \
                  definition"
             )],
         ),
@@ -254,7 +256,7 @@ fn invalid_webhook_fields_fail_install_check() {
 #[test]
 fn invalid_conversion_webhook_fails_install_check() {
     let conversion = json!({
-        "type": "ConversionWebhook", "conversionCRDs": ["widgets.example.com"], "containerPort": 0,
+        "type": "ConversionWebhook", "conversionCRDs": ["widgets.example.com"], "containerPort": -1,
         "admissionReviewVersions": [],
     });
     let bundle = webhooks(&[conversion])
@@ -267,7 +269,7 @@ fn invalid_conversion_webhook_fails_install_check() {
         found(&bundle),
         [
             format!(
-                "{of}.clientConfig.service.port is 0, allowed are 1 to 65535: set containerPort of the webhook \
+                "{of}.clientConfig.service.port is -1, allowed are 1 to 65535: set containerPort of the webhook \
                  definition"
             ),
             format!("{of}.conversionReviewVersions has neither v1 nor v1beta1"),
