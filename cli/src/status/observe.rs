@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
@@ -38,6 +38,8 @@ pub(crate) struct Observed {
     pub(crate) extension: ClusterExtension,
     /// Revisions, oldest first.
     pub(crate) revisions: Vec<ObservedRevision>,
+    /// Text of the last Event about corrected drift.
+    pub(crate) drift: Option<String>,
 }
 
 /// Observed revision.
@@ -199,7 +201,18 @@ async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<Cluster
         |phases: Vec<ContentPhase>| phases.into_iter().map(|phase| observed(phase, &live)).collect();
     let revisions = sets.into_iter().zip(contents);
     let revisions = revisions.map(|(set, held)| ObservedRevision { set, content: held.map(content) });
-    Observed { extension, revisions: revisions.collect() }
+    let drift = drift(cluster, &extension.name_any()).await;
+    Observed { extension, revisions: revisions.collect(), drift }
+}
+
+/// Text of the last Event about corrected drift. `None` without any, or if Events cannot be read.
+async fn drift(cluster: &Cluster, extension: &str) -> Option<String> {
+    let api: Api<Event> = Api::namespaced(cluster.client().clone(), "default");
+    let only =
+        format!("involvedObject.kind=ClusterExtension,involvedObject.name={extension},reason=DriftCorrected");
+    let listed = ListParams::default().fields(&only);
+    let events = olm_runtime::cluster::within_deadline(api.list(&listed)).await.ok()?.items;
+    events.into_iter().max_by_key(|event| event.metadata.creation_timestamp.clone())?.message
 }
 
 fn observed(phase: ContentPhase, live: &HashMap<ObjectKey, Live>) -> ObservedPhase {

@@ -112,6 +112,7 @@ fn upgrading() -> Observed {
     )];
     let done = ["Progressing=True/Succeeded Revision 1.0.0 has rolled out.", "Succeeded=True/Succeeded done"];
     Observed {
+        drift: None,
         extension: extension(
             json!({}),
             installed(
@@ -234,6 +235,7 @@ fn compare_states(rows: Vec<(Live, ObjectStatus, &str)>) {
     for (live, word, line) in rows {
         let phases = vec![phase("configuration", vec![(map.clone(), live)])];
         let observed = Observed {
+            drift: None,
             extension: extension(json!({}), json!({})),
             revisions: vec![ObservedRevision { set: set(1, "1.0.0", "Active", &[]), content: Ok(phases) }],
         };
@@ -261,6 +263,7 @@ fn tree_shows_holds_adoption_and_unreadable_revision() {
     labels.insert("olm.operatorframework.io/migrated-from-helm".to_owned(), "true".to_owned());
     let unreadable = Err("Secret olmv1-system/pipe-2-x cannot be read: forbidden".to_owned());
     let observed = Observed {
+        drift: Some("revision pipe-1 corrected: ConfigMap.v1 pipe-system/settings (.data.k, changed 3 times by \"k\")".to_owned()),
         extension,
         revisions: vec![
             ObservedRevision { set: migrated, content: Ok(Vec::new()) },
@@ -296,6 +299,7 @@ Adopted:            from the upstream Helm applier, by pipe-1; the Helm applier 
 Held by:            Paused: nothing is applied or upgraded; to resume: kubectl annotate clusterextension pipe \
 ext.olm.operatorframework.io/paused-
 Held by:            OutsideScope: bundle pipe.v2.0.0 is held back
+Drift:              revision pipe-1 corrected: ConfigMap.v1 pipe-system/settings (.data.k, changed 3 times by \"k\")
 
 Conditions
   Installed True (Succeeded) for 5m
@@ -326,6 +330,7 @@ fn ready_objects_of_large_phase_are_counted_and_others_listed() {
     };
     let maps: Vec<_> = maps.map(|map| (map.clone(), live(&map))).collect();
     let observed = Observed {
+        drift: None,
         extension: extension(json!({}), json!({})),
         revisions: vec![ObservedRevision {
             set: set(1, "1.0.0", "Active", &[]),

@@ -79,6 +79,9 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     for hold in &state.holds {
         fields.add(0, "Held by", &format!("{}: {}", hold.by, hold.message));
     }
+    if let Some(drift) = &state.drift {
+        fields.add(0, "Drift", drift);
+    }
     let mut text = fields.text;
     text += &conditions(&state.conditions, now, wide);
     for revision in &state.revisions {

@@ -44,6 +44,9 @@ pub(crate) struct ExtensionState {
     /// Holds on upgrades, or on all changes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) holds: Vec<Hold>,
+    /// Last report of corrected drift: fields, their other managers, and numbers of corrections.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) drift: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
     pub(crate) conditions: Vec<Condition>,
@@ -184,10 +187,11 @@ impl ObjectStatus {
 impl ExtensionState {
     /// Builds the tree.
     pub(crate) fn new(observed: &Observed) -> Self {
-        let Observed { extension, revisions } = observed;
+        let Observed { extension, revisions, drift } = observed;
         let sets: Vec<&ClusterObjectSet> = revisions.iter().map(|revision| &revision.set).collect();
         let state = |revision| RevisionState::new(revision, &sets);
-        Self { revisions: revisions.iter().rev().map(state).collect(), ..Self::alone(extension, &sets) }
+        let revisions = revisions.iter().rev().map(state).collect();
+        Self { revisions, drift: drift.clone(), ..Self::alone(extension, &sets) }
     }
 
     /// State of the extension without its revisions, which only decide whether an adoption from Helm is shown.
@@ -214,6 +218,7 @@ impl ExtensionState {
             paused: is_paused(extension),
             adopted_from_helm: migrated.and_then(|set| set.metadata.name.clone()),
             holds: Hold::all(extension),
+            drift: None,
             created: created(&extension.metadata),
             conditions,
             revisions: Vec::new(),

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use kube::core::GroupVersionKind;
-use olm_runtime::samples::{Labels, counters};
+use olm_revision::contention::{Contention, WINDOW};
+use olm_runtime::samples::{Labels, counters, gauges};
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -23,15 +25,25 @@ pub(crate) struct RevisionMetrics(Arc<Mutex<BTreeMap<String, Counts>>>, Arc<Atom
 #[derive(Debug, Default)]
 struct Counts {
     corrections: BTreeMap<String, u64>,
+    /// Last corrected field: its labels, the number of corrections, and the time of the last one.
+    contended: Option<(Labels<4>, u64, Instant)>,
     warnings: u64,
 }
 
 impl RevisionMetrics {
     /// Counts an object whose drift was corrected after its revision had rolled out.
-    pub(crate) fn corrected(&self, extension: &str, gvk: &GroupVersionKind) {
+    pub(crate) fn corrected(&self, extension: &str, gvk: &GroupVersionKind, contention: Option<&Contention>) {
         let label = format!("{}, Kind={}", gvk.api_version(), gvk.kind);
         let mut all = self.0.lock();
-        let corrections = &mut all.entry(extension.to_owned()).or_default().corrections;
+        let counts = all.entry(extension.to_owned()).or_default();
+        let fields = contention.into_iter().flat_map(|contention| &contention.fields);
+        if let Some(field) = fields.filter(|field| field.count > 1).max_by_key(|field| field.count) {
+            let labels = [("gvk", &label), ("field", &field.path), ("manager", &field.manager)];
+            let [gvk, path, manager] = labels.map(|(name, value)| (name, value.clone()));
+            let labels = [("extension", extension.to_owned()), gvk, path, manager];
+            counts.contended = Some((labels, field.count.into(), Instant::now()));
+        }
+        let corrections = &mut counts.corrections;
         let is_known = corrections.contains_key(&label) || corrections.len() < KINDS;
         *corrections.entry(if is_known { label } else { OTHER.to_owned() }).or_default() += 1;
     }
@@ -65,6 +77,12 @@ impl Collector for RevisionMetrics {
         });
         let help = "Objects restored after a change or deletion by another client";
         counters(&mut encoder, "operator_controller_extension_drift_corrections", help, corrections)?;
+        let contended = all.values().filter_map(|counts| counts.contended.as_ref());
+        let contended = contended.filter(|(_, _, at)| at.elapsed() < WINDOW);
+        let contended = contended.map(|(labels, count, _)| (labels.clone(), *count as f64));
+        let help =
+            "Corrections of the field that another client changes again, without 10 minutes between two";
+        gauges(&mut encoder, "operator_controller_extension_drift_contended", help, contended)?;
         let warnings = all
             .iter()
             .filter(|(_, counts)| counts.warnings > 0)
@@ -76,6 +94,7 @@ impl Collector for RevisionMetrics {
 
 #[cfg(test)]
 mod tests {
+    use olm_revision::contention::ContendedField;
     use olm_runtime::metrics::Metrics;
 
     use super::*;
@@ -86,16 +105,24 @@ mod tests {
         let (metrics, counted) = (Metrics::new(), RevisionMetrics::default());
         metrics.register_collector(counted.clone());
         let deployment = GroupVersionKind::gvk("apps", "v1", "Deployment");
-        counted.corrected("a", &deployment);
-        counted.corrected("a", &deployment);
-        counted.corrected("a", &GroupVersionKind::gvk("", "v1", "Service"));
-        counted.corrected("a", &GroupVersionKind::gvk("", "v1", "Secret"));
+        let field = |count: u32| Contention {
+            fields: vec![ContendedField { path: ".spec.x".to_owned(), manager: "m".to_owned(), count }],
+            ..Contention::default()
+        };
+        counted.corrected("a", &deployment, Some(&field(1)));
+        assert!(!metrics.prometheus_text().contains("drift_contended{"));
+        counted.corrected("a", &deployment, Some(&field(2)));
+        counted.corrected("a", &GroupVersionKind::gvk("", "v1", "Service"), None);
+        counted.corrected("a", &GroupVersionKind::gvk("", "v1", "Secret"), None);
         counted.warned("a", 0);
         let text = metrics.prometheus_text();
         let name = "operator_controller_extension_drift_corrections_total";
         for line in [
             format!("{name}{{extension=\"a\",gvk=\"apps/v1, Kind=Deployment\"}} 2"),
             format!("{name}{{extension=\"a\",gvk=\"other\"}} 2"),
+            "operator_controller_extension_drift_contended{extension=\"a\",gvk=\"apps/v1, Kind=Deployment\",\
+             field=\".spec.x\",manager=\"m\"} 2"
+                .to_owned(),
             "# TYPE operator_controller_apply_warnings_total counter".to_owned(),
         ] {
             assert!(text.lines().any(|got| got == line), "{line} in\n{text}");

@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use olm_api::conditions::types;
 use olm_api::{ClusterObjectSet, labels};
-use olm_revision::object::ObjectKey;
-use olm_revision::result::{Action, RevisionResult};
+use olm_revision::contention::Contention;
+use olm_revision::result::{Action, ObjectResult, RevisionResult};
 use olm_runtime::events::Events;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -42,13 +42,14 @@ impl DriftReporter {
         let (Some(note), Some(extension)) = (note(&set.name_any(), result), extension_of(set)) else {
             return;
         };
-        for key in written(result) {
-            self.measures.corrected(extension.name.as_deref().unwrap_or_default(), &key.gvk);
+        let name = extension.name.as_deref().unwrap_or_default();
+        for object in written(result) {
+            self.measures.corrected(name, &object.key.gvk, object.contention.as_ref());
         }
         let uid = extension.uid.clone().unwrap_or_default();
         let mut published = self.published.lock();
         published.retain(|_, at| at.elapsed() < PAUSE);
-        if published.contains_key(&uid) {
+        if published.contains_key(&uid) && !written(result).any(is_first_delay) {
             return;
         }
         published.insert(uid, Instant::now());
@@ -60,15 +61,28 @@ impl DriftReporter {
 
 /// Returns the text of the Event, or `None` if nothing was corrected.
 fn note(revision: &str, result: &RevisionResult) -> Option<String> {
-    let written: Vec<String> = written(result).map(ObjectKey::kind_first).collect();
+    let object = |object: &ObjectResult| {
+        let fields = object.contention.as_ref().map(Contention::summary).filter(|text| !text.is_empty());
+        let fields = fields.map_or_else(String::new, |fields| format!(" ({fields})"));
+        let next = object.contention.as_ref().map(|contention| contention.delay.as_secs());
+        let next = next.filter(|next| *next > 0);
+        let next = next.map_or_else(String::new, |next| format!(", next correction after {next} s"));
+        format!("{}{fields}{next}", object.key.kind_first())
+    };
+    let written: Vec<String> = written(result).map(object).collect();
     (!written.is_empty()).then(|| format!("revision {revision} corrected: {}", written.join(", ")))
 }
 
+/// Returns `true` for a correction after which further ones of the object are delayed for the first time.
+fn is_first_delay(object: &ObjectResult) -> bool {
+    object.contention.as_ref().is_some_and(Contention::begins)
+}
+
 /// Returns the objects that a pass has written.
-fn written(result: &RevisionResult) -> impl Iterator<Item = &ObjectKey> {
+fn written(result: &RevisionResult) -> impl Iterator<Item = &ObjectResult> {
     let is_written = |action| matches!(action, Action::Created | Action::Updated | Action::Recovered);
     let objects = result.phases.iter().flat_map(|phase| &phase.objects);
-    objects.filter(move |object| is_written(object.action)).map(|object| &object.key)
+    objects.filter(move |object| is_written(object.action))
 }
 
 /// Returns a reference to the extension that controls the revision.

@@ -442,9 +442,10 @@ impl Context {
             return Pass::of(RevisionOutcome::Retrying(blocker), Some(COLLISION_RETRY));
         }
         if !result.is_complete() {
-            return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), None);
+            return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), result.next_correction());
         }
-        Pass::of(RevisionOutcome::Complete, result.has_skipped().then_some(SKIPPED_RETRY))
+        let skipped = result.has_skipped().then_some(SKIPPED_RETRY);
+        Pass::of(RevisionOutcome::Complete, skipped.into_iter().chain(result.next_correction()).min())
     }
 
     /// Returns `true` if no active revision of the same extension has a higher number.
