@@ -212,6 +212,9 @@ rules! {
     GONE "UPGRADE-4" Warning UNEXPECTED []
         "No catalog has the installed bundle any more, so that it has no upgrade edge"
         "Add the bundle to a catalog, or move to another version with upgradeConstraintPolicy: SelfCertified"
+    ANNOTATION "ANNOTATION-1" Warning WITHOUT_MESSAGE []
+        "An annotation of an extension has an unknown value, which has the safe effect"
+        "Correct the value (docs/reference/annotations.md)"
     CATALOG_IMAGE "CATALOG-1" Error CONTENT ["source catalog content"]
         "The image of the catalog cannot be pulled"
         "Run `olm catalog ls IMAGE` on your machine. If it works, check network, CA and pull Secret of catalogd; if it fails, the image or its registry"

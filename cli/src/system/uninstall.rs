@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use olm_api::annotations;
+use olm_request::UninstallPolicy;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -106,6 +107,7 @@ impl Deleted {
                 ", with its objects, CRDs and custom resources".to_owned()
             }
             ("ClusterExtension", Some(policy)) => {
+                let policy = UninstallPolicy::of(policy).as_str();
                 format!(", with its objects; its uninstall policy is {policy}")
             }
             ("Namespace", _) => ", with everything in it".to_owned(),

@@ -326,7 +326,7 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
                     policy of \"pipe\" is BlockIfInUse\n";
         assert!(blocked.to_string().starts_with(expected), "{blocked}");
         assert!(plan(Some("BlockIfInUse"), false, 0).blocked().is_none());
-        // An unknown value has no effect.
-        assert_eq!(policy(&observed(Some("keepcrds")).extension, false), UninstallPolicy::Delete);
+        let misspelled = observed(Some("keepcrds")).extension;
+        assert_eq!(policy(&misspelled, false), UninstallPolicy::BlockIfInUse);
     }
 }

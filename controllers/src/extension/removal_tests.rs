@@ -75,12 +75,12 @@ async fn deletion_follows_uninstall_policy() {
     let fixture = Fixture::start().await;
     installed(&fixture, &json!({})).await;
     fixture.annotate("demo", &[("uninstall-policy", Some("Keep"))]).await;
-    let note = "InvalidAnnotation annotation ext.olm.operatorframework.io/uninstall-policy has no effect: unknown value \
+    let note = "InvalidAnnotation annotation ext.olm.operatorframework.io/uninstall-policy counts as BlockIfInUse: unknown value \
                 \"Keep\", allowed are Delete, KeepCRDs, BlockIfInUse";
     fixture.until_event("demo", note).await;
-    assert_eq!(policy(&fixture, "demo-1").await, None);
-    fixture.annotate("demo", &[("uninstall-policy", Some("BlockIfInUse"))]).await;
-    fixture.eventually("the policy annotation", async || policy(&fixture, "demo-1").await).await;
+    let written =
+        fixture.eventually("the policy annotation", async || policy(&fixture, "demo-1").await).await;
+    assert_eq!(written, "BlockIfInUse");
 
     let set = fixture.sets.get("demo-1").await.unwrap();
     let widgets = in_use(&fixture, &set, &["a", "b", "c"]).await;

@@ -144,7 +144,7 @@ impl Pass {
 
 /// Returns `true` if the revision is only observed (docs/design/apply.md#pause).
 fn is_paused(set: &ClusterObjectSet) -> bool {
-    set.annotations().get(annotations::EXT_PAUSED).is_some_and(|value| value == "true")
+    set.annotations().get(annotations::EXT_PAUSED).is_some_and(|value| value != "false")
 }
 
 /// Runs the controller until `stop`. With `status_summary`, revisions get one (docs/design/additions.md#status-summary).

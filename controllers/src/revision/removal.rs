@@ -59,36 +59,16 @@ pub(super) fn has_finalizer(set: &ClusterObjectSet, name: &str) -> bool {
     set.finalizers().iter().any(|finalizer| finalizer == name)
 }
 
-/// Returns the policy for CRDs: from the revision's annotation, else `default`.
-///
-/// # Errors
-/// The annotation has an unknown value. Removing nothing is safer than removing CRDs that were to be retained.
-fn policy(set: &ClusterObjectSet, default: CrdPolicy) -> Result<CrdPolicy, String> {
-    let Some(text) = set.annotations().get(annotations::EXT_UNINSTALL_POLICY) else { return Ok(default) };
-    text.parse().map(crd_policy).map_err(|_| {
-        format!(
-            "annotation {}: Unsupported value: {text:?}: supported values: \"Delete\", \"KeepCRDs\", \
-             \"BlockIfInUse\"",
-            annotations::EXT_UNINSTALL_POLICY
-        )
-    })
-}
-
 /// Returns the policy for CRDs: from the annotation of the extension if it exists, because a new policy may not have
-/// reached the revision. A value that is unknown there has no effect.
-///
-/// # Errors
-/// The annotation of the revision decides, and has an unknown value.
-fn current_policy(
+/// reached the revision, else from that of the revision. `default` without annotation.
+fn policy(
     set: &ClusterObjectSet,
     extension: Option<&PartialObjectMeta<ClusterExtension>>,
     default: CrdPolicy,
-) -> Result<CrdPolicy, String> {
-    let Some(extension) = extension else { return policy(set, default) };
-    let Some(text) = extension.annotations().get(annotations::EXT_UNINSTALL_POLICY) else {
-        return Ok(default);
-    };
-    text.parse().map_or_else(|_| policy(set, default), |policy| Ok(crd_policy(policy)))
+) -> CrdPolicy {
+    let annotations = extension.map_or_else(|| set.annotations(), |extension| extension.annotations());
+    let policy = annotations.get(annotations::EXT_UNINSTALL_POLICY);
+    policy.map_or(default, |text| crd_policy(UninstallPolicy::of(text)))
 }
 
 fn crd_policy(policy: UninstallPolicy) -> CrdPolicy {
@@ -101,7 +81,7 @@ fn crd_policy(policy: UninstallPolicy) -> CrdPolicy {
 
 /// Returns `true` if the CRDs of the revision may outlive it and therefore need a second owner.
 pub(super) fn may_outlive(set: &ClusterObjectSet) -> bool {
-    matches!(policy(set, CrdPolicy::Delete), Ok(CrdPolicy::Keep | CrdPolicy::BlockIfInUse))
+    matches!(policy(set, None, CrdPolicy::Delete), CrdPolicy::Keep | CrdPolicy::BlockIfInUse)
 }
 
 fn waiting(left: &[String]) -> RevisionOutcome {
@@ -178,11 +158,11 @@ impl Context {
     /// retained while there are any, unless the user asks for deletion.
     async fn policy_of_archived(&self, set: &ClusterObjectSet) -> Result<CrdPolicy, String> {
         let spare = CrdPolicy::SpareIfInUse;
-        if policy(set, spare) != Ok(CrdPolicy::Delete) {
+        if policy(set, None, spare) != CrdPolicy::Delete {
             return Ok(spare);
         }
         let extension = self.extension(set).await?;
-        let is_asked = current_policy(set, extension.as_ref(), spare) == Ok(CrdPolicy::Delete);
+        let is_asked = policy(set, extension.as_ref(), spare) == CrdPolicy::Delete;
         Ok(if is_asked { CrdPolicy::Delete } else { spare })
     }
 
@@ -294,10 +274,7 @@ impl Context {
             extension.as_ref().is_some_and(|extension| extension.metadata.deletion_timestamp.is_none());
         let lives_on = stays || !self.siblings(set).is_empty();
         let default = if lives_on { CrdPolicy::SpareIfInUse } else { CrdPolicy::Delete };
-        let crds = match current_policy(set, extension.as_ref(), default) {
-            Ok(crds) => crds,
-            Err(message) => return Ok(TeardownResult::blocked(message)),
-        };
+        let crds = policy(set, extension.as_ref(), default);
         let new_owners = match self.new_owners(set).await {
             Ok(new_owners) => new_owners,
             Err(UnusableContent::Unreachable(error)) => {
@@ -429,41 +406,32 @@ mod tests {
     }
 
     #[test]
-    fn uninstall_policy_annotation_overrides_default() {
-        for (value, expected) in [
-            (None, CrdPolicy::SpareIfInUse),
-            (Some("Delete"), CrdPolicy::Delete),
-            (Some("KeepCRDs"), CrdPolicy::Keep),
-            (Some("BlockIfInUse"), CrdPolicy::BlockIfInUse),
-        ] {
-            assert_eq!(policy(&set(value), CrdPolicy::SpareIfInUse), Ok(expected));
-        }
-        assert_eq!(
-            policy(&set(Some("Keep")), CrdPolicy::Delete).unwrap_err(),
-            "annotation ext.olm.operatorframework.io/uninstall-policy: Unsupported value: \"Keep\": supported \
-             values: \"Delete\", \"KeepCRDs\", \"BlockIfInUse\""
-        );
-    }
-
-    #[test]
     fn policy_of_existing_extension_overrides_that_of_the_revision() {
         let spare = CrdPolicy::SpareIfInUse;
         let extension = |policy: Option<&str>| -> PartialObjectMeta<ClusterExtension> {
             let annotations = policy.map(|policy| json!({annotations::EXT_UNINSTALL_POLICY: policy}));
             serde_json::from_value(json!({"metadata": {"annotations": annotations}})).unwrap()
         };
-        for (of_revision, of_extension, expected) in [
-            (Some("KeepCRDs"), Some("Delete"), Ok(CrdPolicy::Delete)),
-            (None, Some("KeepCRDs"), Ok(CrdPolicy::Keep)),
-            (Some("Delete"), Some("BlockIfInUse"), Ok(CrdPolicy::BlockIfInUse)),
-            (Some("Delete"), None, Ok(spare)),
-            (Some("KeepCRDs"), Some("Keep"), Ok(CrdPolicy::Keep)),
-            (Some("Keep"), Some("Delete"), Ok(CrdPolicy::Delete)),
+        for (of_revision, expected) in [
+            (None, spare),
+            (Some("Delete"), CrdPolicy::Delete),
+            (Some("KeepCRDs"), CrdPolicy::Keep),
+            (Some("BlockIfInUse"), CrdPolicy::BlockIfInUse),
+            (Some("Keep"), CrdPolicy::BlockIfInUse),
         ] {
-            let policy = current_policy(&set(of_revision), Some(&extension(of_extension)), spare);
+            assert_eq!(policy(&set(of_revision), None, spare), expected, "{of_revision:?}");
+        }
+        assert!(may_outlive(&set(Some("Keep"))) && !may_outlive(&set(Some("Delete"))));
+        for (of_revision, of_extension, expected) in [
+            (Some("KeepCRDs"), Some("Delete"), CrdPolicy::Delete),
+            (None, Some("KeepCRDs"), CrdPolicy::Keep),
+            (Some("Delete"), Some("BlockIfInUse"), CrdPolicy::BlockIfInUse),
+            (Some("Delete"), None, spare),
+            (Some("KeepCRDs"), Some("Keep"), CrdPolicy::BlockIfInUse),
+            (Some("Delete"), Some("keepcrds"), CrdPolicy::BlockIfInUse),
+        ] {
+            let policy = policy(&set(of_revision), Some(&extension(of_extension)), spare);
             assert_eq!(policy, expected, "{of_revision:?}, {of_extension:?}");
         }
-        assert_eq!(current_policy(&set(Some("KeepCRDs")), None, spare), Ok(CrdPolicy::Keep));
-        assert!(current_policy(&set(Some("Keep")), Some(&extension(Some("Keep"))), spare).is_err());
     }
 }

@@ -50,6 +50,7 @@ mod providers;
 mod refusal;
 mod request;
 mod rules;
+mod safe_values;
 mod windows;
 
 pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
@@ -65,4 +66,5 @@ pub use providers::{DefinitionSpec, ServedApis, owned, providers};
 pub use refusal::Refusal;
 pub use request::{ClusterState, is_available, policy, priority, request, selector, served_image};
 pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings, UninstallPolicy};
+pub use safe_values::{OnUnknown, SAFE_VALUES};
 pub use windows::{UpgradeWindows, WindowState};

@@ -2,7 +2,7 @@
 //! extension (docs/design/additions.md#annotations, docs/design/additions.md#dependency-modes,
 //! docs/design/additions.md#best-effort-resolution).
 //!
-//! An annotation with an invalid value never blocks and never takes effect. It is listed for the status.
+//! An annotation with an unknown value has its safe effect ([`OnUnknown`]), and is listed for the status.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -10,7 +10,8 @@ use std::str::FromStr;
 use olm_api::{ClusterExtension, annotations};
 use olm_resolve::{DEPENDENCY_PROPERTIES, DependencyMode, Indexing, UnknownValue, UpgradeScope, named};
 
-use crate::approval::{self, ApprovalMode, ApprovalRules};
+use crate::approval::{self, ApprovalRules};
+use crate::safe_values::OnUnknown;
 use crate::windows::UpgradeWindows;
 
 /// Flags and feature gates of the server.
@@ -62,6 +63,11 @@ pub enum UninstallPolicy {
 }
 
 impl UninstallPolicy {
+    /// Policy of an annotation with this value, of which an unknown one has its safe effect.
+    pub fn of(text: &str) -> Self {
+        text.parse().unwrap_or(Self::BlockIfInUse)
+    }
+
     /// Value of the annotation.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -119,7 +125,7 @@ pub struct ExtensionRules {
     pub adopt: Option<String>,
     /// `true` if the revision contains roles for the users of its APIs.
     pub aggregate_api_roles: bool,
-    /// Annotations without effect, in the order of their keys.
+    /// Annotations with unknown values, in the order of their keys.
     pub invalid: Vec<InvalidAnnotation>,
 }
 
@@ -128,7 +134,7 @@ pub struct ExtensionRules {
 #[error("annotation {key} {effect}: unknown value {value:?}, allowed are {allowed}")]
 pub struct InvalidAnnotation {
     key: &'static str,
-    effect: &'static str,
+    effect: OnUnknown,
     value: String,
     allowed: String,
 }
@@ -143,8 +149,8 @@ impl ExtensionRules {
         let digest = |text: &str| approval::digest(text, ADOPTION_DIGEST).map(Some);
         let adopt = read.holding(annotations::EXT_ADOPT, digest, malformed);
         let aggregate_api_roles = read.switch(annotations::EXT_AGGREGATE_API_ROLES);
-        let mode = read.holding(annotations::EXT_APPROVAL, str::parse, ApprovalMode::ManualUpgrades);
-        let permission_increase = read.holding(annotations::EXT_APPROVE_PERMISSION_INCREASE, switch, true);
+        let mode = read.choice(annotations::EXT_APPROVAL).unwrap_or_default();
+        let permission_increase = read.switch(annotations::EXT_APPROVE_PERMISSION_INCREASE);
         let approved = read.read(annotations::EXT_APPROVED, |text| approval::digest(text, PLAN_DIGEST));
         let crd_check = read.choice(annotations::EXT_CRD_CHECK);
         let dependencies = read.choice(annotations::EXT_DEPENDENCY_MODE);
@@ -273,32 +279,28 @@ impl Reader<'_> {
         self.read(key, switch).unwrap_or_default()
     }
 
-    /// Value of an annotation that holds upgrades. `strict` if it is invalid: a typing error must not let an upgrade
-    /// pass (docs/design/additions.md#annotations).
+    /// Value of an annotation that holds upgrades. `strict` if it is unknown.
     fn holding<T: Default>(
         &mut self,
         key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, UnknownValue>,
+        parse: impl Fn(&str) -> Result<T, UnknownValue>,
         strict: T,
     ) -> T {
         let before = self.invalid.len();
         let read = self.read(key, parse);
-        match self.invalid.get_mut(before) {
-            Some(invalid) => {
-                invalid.effect = "holds upgrades";
-                strict
-            }
-            None => read.unwrap_or_default(),
-        }
+        if self.invalid.len() > before { strict } else { read.unwrap_or_default() }
     }
 
-    fn read<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, UnknownValue>,
-    ) -> Option<T> {
-        let parsed = parse(self.annotations.get(key)?);
-        parsed.map_err(|UnknownValue { value, allowed }| self.refuse(key, &value, &allowed.join(", "))).ok()
+    /// Value of an annotation, or the one that an unknown value counts as.
+    fn read<T>(&mut self, key: &'static str, parse: impl Fn(&str) -> Result<T, UnknownValue>) -> Option<T> {
+        let UnknownValue { value, allowed } = match parse(self.annotations.get(key)?) {
+            Ok(read) => return Some(read),
+            Err(unknown) => unknown,
+        };
+        match self.refuse(key, &value, &allowed.join(", ")) {
+            OnUnknown::CountsAs(safe) => parse(safe).ok(),
+            _ => None,
+        }
     }
 
     fn types(&mut self, key: &'static str) -> Vec<String> {
@@ -312,9 +314,10 @@ impl Reader<'_> {
         Vec::new()
     }
 
-    fn refuse(&mut self, key: &'static str, value: &str, allowed: &str) {
-        let (value, allowed) = (value.to_owned(), allowed.to_owned());
-        self.invalid.push(InvalidAnnotation { key, effect: "has no effect", value, allowed });
+    fn refuse(&mut self, key: &'static str, value: &str, allowed: &str) -> OnUnknown {
+        let (value, allowed, effect) = (value.to_owned(), allowed.to_owned(), OnUnknown::of(key));
+        self.invalid.push(InvalidAnnotation { key, effect, value, allowed });
+        effect
     }
 }
 

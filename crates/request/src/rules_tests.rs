@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::approval::ApprovalMode;
 use crate::windows::WindowState;
 
 fn rules(annotations: &[(&str, &str)], settings: Settings) -> ExtensionRules {
@@ -85,7 +86,7 @@ fn annotations_and_flags_set_rules() {
 
 // docs/design/additions.md#annotations
 #[test]
-fn invalid_values_have_no_effect_or_hold_upgrades_and_are_reported() {
+fn unknown_values_have_their_safe_effect_and_are_reported() {
     let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
     let wrong = rules(
         &[
@@ -135,8 +136,16 @@ fn invalid_values_have_no_effect_or_hold_upgrades_and_are_reported() {
         ("upgrade-window", r#""0 22 * * 6""#, window),
     ];
     let expect = expect.map(|(key, value, allowed)| {
-        let holds = ["adopt", "approval", "approve-permission-increase", "upgrade-window"].contains(&key);
-        let effect = if holds { "holds upgrades" } else { "has no effect" };
+        let effect = match key {
+            "adopt" | "upgrade-window" => "holds upgrades",
+            "approval" => "counts as ManualUpgrades",
+            "approve-permission-increase" | "exclude-skipped" | "paused" => "counts as true",
+            "crd-check" => "counts as Strict",
+            "dependency-mode" => "counts as Check",
+            "uninstall-policy" => "counts as BlockIfInUse",
+            "upgrade-scope" => "counts as patch",
+            _ => "has no effect",
+        };
         format!(
             "annotation ext.olm.operatorframework.io/{key} {effect}: unknown value {value}, \
              allowed are {allowed}"
@@ -150,7 +159,17 @@ fn invalid_values_have_no_effect_or_hold_upgrades_and_are_reported() {
         ..ApprovalRules::default()
     };
     let adopt = Some("all".to_owned());
-    let expected = ExtensionRules { approval: strict, adopt, ..rules(&[], report) };
+    let expected = ExtensionRules {
+        settings: Settings { dependencies: DependencyMode::Check, ..report },
+        upgrade_scope: Some(UpgradeScope::Patch),
+        exclude_skipped: true,
+        crd_check: Some(CrdCheck::Strict),
+        paused: true,
+        uninstall_policy: Some(UninstallPolicy::BlockIfInUse),
+        approval: strict,
+        adopt,
+        ..rules(&[], report)
+    };
     assert_eq!(ExtensionRules { invalid: Vec::new(), ..wrong }, expected);
     let now = jiff::Timestamp::UNIX_EPOCH;
     assert_eq!(expected.approval.windows.state(now), WindowState::Closed { opens: None });
@@ -176,7 +195,7 @@ fn only_checked_extensions_not_being_deleted_are_protected() {
         (Some("Report"), false, Settings::default(), false),
         (Some("Check"), false, Settings::default(), true),
         (Some("Check"), true, Settings::default(), false),
-        (Some("check"), false, Settings::default(), false),
+        (Some("check"), false, Settings::default(), true),
         (None, false, all_checked, true),
         (Some("Reject"), false, all_checked, false),
     ];

@@ -3,6 +3,7 @@
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_api::ClusterExtension;
 use olm_api::conditions::{reasons, types};
+use olm_request::{ExtensionRules, InvalidAnnotation, Settings};
 use serde_json::Value;
 
 use super::{Finding, PATIENCE, condition, condition_with, is_older};
@@ -23,6 +24,9 @@ const ROLLOUT: SignedDuration = SignedDuration::from_mins(10);
 pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
     for extension in observed.list(EXTENSION) {
+        for fault in invalid_annotations(extension) {
+            findings.push(Finding::new(rule::ANNOTATION, title(EXTENSION, extension), fault.to_string()));
+        }
         if text(extension, "/metadata/deletionTimestamp").is_empty() {
             of_extension(extension, observed, now, &mut findings);
         } else {
@@ -43,6 +47,12 @@ pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
         }
     }
     findings
+}
+
+fn invalid_annotations(extension: &Value) -> Vec<InvalidAnnotation> {
+    let all = extension["metadata"]["annotations"].as_object().into_iter().flatten();
+    let all = all.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
+    ExtensionRules::of(Some(&all), Settings::default()).invalid
 }
 
 fn of_extension(extension: &Value, observed: &Observed, now: Timestamp, findings: &mut Vec<Finding>) {

@@ -447,6 +447,11 @@ fn rollouts_conditions_and_holds_of_extensions_are_found() {
     assert_eq!(unsatisfied, ["RESOLVE-5: ClusterExtension demo"]);
     let gone = extension(&|observed| observed.offered = Some(BTreeSet::new()));
     assert_eq!(gone, ["UPGRADE-4: ClusterExtension demo"]);
+    let misspelled = extension(&|observed| {
+        let metadata = &mut first(observed, "ClusterExtension")["metadata"];
+        metadata["annotations"] = json!({"ext.olm.operatorframework.io/uninstall-policy": "keepcrds"});
+    });
+    assert_eq!(misspelled, ["ANNOTATION-1: ClusterExtension demo"]);
     let drift = extension(&|observed| {
         observed.add(
             "Event",

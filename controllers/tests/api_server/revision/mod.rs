@@ -56,7 +56,7 @@ async fn revision_controller_rolls_out_archives_and_deletes_revisions() {
         removal::revision_of_former_extension_hands_over_to_recreated_one(&fixture),
         removal::revision_of_living_extension_retains_crd_in_use(&fixture),
         removal::removal_follows_policy_of_extension_before_it_is_copied(&fixture),
-        removal::unknown_uninstall_policy_removes_nothing(&fixture),
+        removal::unknown_uninstall_policy_blocks_removal_of_crd_in_use(&fixture),
         uninstall::custom_resources_are_deleted_before_operator(&fixture),
         uninstall::custom_resources_without_operator_are_reported(&fixture),
         uninstall::retained_crd_has_second_owner_while_policy_demands_it(&fixture),

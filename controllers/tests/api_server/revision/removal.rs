@@ -415,26 +415,22 @@ pub(super) async fn revision_of_former_extension_hands_over_to_recreated_one(fix
     );
 }
 
-pub(super) async fn unknown_uninstall_policy_removes_nothing(fixture: &Fixture) {
+pub(super) async fn unknown_uninstall_policy_blocks_removal_of_crd_in_use(fixture: &Fixture) {
     let ns = "policy";
     fixture.namespace(ns).await;
-    let map = config_map(ns, "a", json!({}));
+    let definition = crd("policies", "Policy");
     let policy = |policy: &str| json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": policy}}});
-    let name = fixture.revision(ns, 1, json!([phase("a", &[&map])]), unmodified).await;
+    let name = fixture.revision(ns, 1, json!([phase("a", &[&definition])]), unmodified).await;
     fixture.until_succeeded(&name).await;
+    let resource = custom_resource("Policy", ns, "one");
+    fixture.create(&resource).await;
     fixture.patch(&name, policy("Keep")).await;
     fixture.delete_revision(&name).await;
-    fixture
-        .until_condition(
-            &name,
-            "Progressing",
-            "False/Blocked annotation ext.olm.operatorframework.io/uninstall-policy: ",
-        )
-        .await;
-    assert!(fixture.get(&map).await.is_some());
+    let blocked = "False/Blocked cannot delete CustomResourceDefinition policies.acme.example: 1 custom resources exist";
+    fixture.until_condition(&name, "Progressing", blocked).await;
     fixture.patch(&name, policy("Delete")).await;
     fixture.until_deleted(&name).await;
-    assert_eq!(fixture.get(&map).await, None);
+    fixture.until_object_deleted(&definition).await;
 }
 
 /// Creates a ClusterExtension. Returns an owner reference to it.
