@@ -441,7 +441,7 @@ impl Context {
         if let Some(blocker) = result.blocker() {
             return Pass::of(RevisionOutcome::Retrying(blocker), Some(COLLISION_RETRY));
         }
-        if !result.is_complete() {
+        if !result.succeeds(set.is_true(types::SUCCEEDED)) {
             return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), result.next_correction());
         }
         let skipped = result.has_skipped().then_some(SKIPPED_RETRY);

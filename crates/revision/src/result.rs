@@ -125,6 +125,13 @@ impl RevisionResult {
             && self.phases.iter().all(PhaseResult::is_complete)
     }
 
+    /// `true` if the revision has rolled out. Objects that a newer revision owns do not count for a revision that never
+    /// `succeeded`: they have the newer content.
+    pub fn succeeds(&self, succeeded: bool) -> bool {
+        let mut objects = self.phases.iter().flat_map(|phase| &phase.objects);
+        self.is_complete() && (succeeded || !objects.any(|object| object.action == Action::Progressed))
+    }
+
     /// `true` if an object is missing with its namespace. No watch reports that the namespace is created again.
     pub fn has_skipped(&self) -> bool {
         self.phases.iter().flat_map(|phase| &phase.objects).any(|object| object.action == Action::Skipped)
@@ -182,5 +189,46 @@ impl RevisionResult {
             .filter_map(|phase| phase.objects.iter().find_map(|object| object.not_ready.as_deref()))
             .collect();
         (!lines.is_empty()).then(|| lines.join("\n"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probes::ProbeStatus;
+
+    #[test]
+    fn objects_of_newer_revision_do_not_let_revision_succeed() {
+        let result = |actions: &[Action], status| {
+            let object = |action: &Action| ObjectResult {
+                key: ObjectKey {
+                    gvk: GroupVersionKind::gvk("", "v1", "ConfigMap"),
+                    namespace: "ns".into(),
+                    name: "a".into(),
+                },
+                action: *action,
+                probe: ProbeResult { status, messages: Vec::new() },
+                collision: None,
+                not_ready: None,
+            };
+            let objects = actions.iter().map(object).collect();
+            let phases = vec![PhaseResult { objects, ..PhaseResult::default() }];
+            RevisionResult { phases, ..RevisionResult::new(1) }
+        };
+        use Action::{Created, Idle, Progressed};
+        for (actions, status, never, before) in [
+            (&[Created, Idle][..], ProbeStatus::True, true, true),
+            (&[Idle, Progressed], ProbeStatus::True, false, true),
+            (&[Progressed], ProbeStatus::True, false, true),
+            (&[Progressed], ProbeStatus::False, false, false),
+            (&[], ProbeStatus::True, true, true),
+        ] {
+            let result = result(actions, status);
+            assert_eq!(
+                (result.succeeds(false), result.succeeds(true)),
+                (never, before),
+                "{actions:?} {status:?}"
+            );
+        }
     }
 }

@@ -33,6 +33,7 @@ async fn revision_controller_rolls_out_archives_and_deletes_revisions() {
         rollout::success_after_deadline_clears_it(&fixture),
         rollout::progress_of_rollout_is_written_at_intervals(&fixture),
         rollout::collision_is_retried_until_object_is_deleted(&fixture),
+        rollout::stuck_revision_does_not_succeed_through_its_successor(&fixture),
         rollout::collision_protection_of_object_overrides_revision(&fixture),
         rollout::failing_probe_delays_next_phase(&fixture),
         rollout::pod_must_be_ready_before_next_phase(&fixture),

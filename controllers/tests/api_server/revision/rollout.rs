@@ -122,6 +122,32 @@ pub(super) async fn progress_of_rollout_is_written_at_intervals(fixture: &Fixtur
     assert!(count <= limit, "{count} status writes, limit {limit}");
 }
 
+// docs/design/apply.md#handover
+pub(super) async fn stuck_revision_does_not_succeed_through_its_successor(fixture: &Fixture) {
+    let ns = "stuck";
+    fixture.namespace(ns).await;
+    let map = |name: &str, ready: &str| config_map(ns, name, json!({"ready": ready}));
+    let revision = async |number: i64, phases: Value| {
+        let probes = json!([field_value("", "ConfigMap", "data.ready", "yes")]);
+        fixture.revision(ns, number, phases, |set| set["spec"]["progressionProbes"] = probes).await
+    };
+    let first = revision(1, json!([phase("a", &[&map("a", "yes")])])).await;
+    fixture.until_succeeded(&first).await;
+    let second = revision(2, json!([phase("a", &[&map("a", "no")])])).await;
+    fixture.until_condition(&second, "Available", "False/ProbeFailure ").await;
+    let phases = [phase("a", &[&map("a", "yes")]), phase("b", &[&map("b", "no")])];
+    let third = revision(3, json!(phases)).await;
+    fixture.until_condition(&third, "Available", "False/ProbeFailure ").await;
+    let rolling = "False/RollingOut Revision 1.0.0 is rolling out.";
+    assert_eq!(fixture.until_condition(&second, "Available", "False/RollingOut ").await, rolling);
+    assert_eq!(fixture.condition(&second, "Succeeded").await, None);
+    assert!(!fixture.sets().get(&first).await.unwrap().is_archived(), "the last working revision");
+    fixture.edit(&map("b", "no"), json!({"data": {"ready": "yes"}})).await;
+    fixture.until_condition(&second, "Progressing", "False/Archived ").await;
+    fixture.until_condition(&first, "Progressing", "False/Archived ").await;
+    assert_eq!(fixture.condition(&second, "Succeeded").await, None);
+}
+
 // Cases apply-26, api-47
 pub(super) async fn collision_is_retried_until_object_is_deleted(fixture: &Fixture) {
     let ns = "taken";
