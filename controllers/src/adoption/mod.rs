@@ -170,10 +170,10 @@ impl Adoption {
         let objects = olm_bundle::distinct(objects);
         let made = block_in_place(|| migrated(owner, &bundle, objects, &self.system_namespace));
         let mut revision = made.map_err(invalid)?;
-        // A paused extension must apply nothing, from the creation of the revision on.
-        if let Some(paused) = extension.annotations().get(annotations::EXT_PAUSED) {
-            let all = revision.set.metadata.annotations.get_or_insert_default();
-            all.insert(annotations::EXT_PAUSED.to_owned(), paused.clone());
+        // The first pass over the revision obeys them.
+        for key in [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY] {
+            let value = extension.annotations().get(key).map(|value| (key.to_owned(), value.clone()));
+            revision.set.metadata.annotations.get_or_insert_default().extend(value);
         }
         self.revisions.write(&revision).await
     }

@@ -18,7 +18,6 @@ use serde_json::Value;
 use tokio::task::block_in_place;
 
 use super::Context;
-
 use super::choice;
 use super::decide::{Observed, RevisionInputs};
 use super::group::Together;
@@ -195,7 +194,8 @@ impl Context {
         let name = observed.name.clone();
         let (failed_checks, image) = (rendered.failed_checks.clone(), rendered.image.clone());
         let (mut warnings, digest) = (rendered.warnings.clone(), rendered.plan.clone());
-        let draft = draft(&name, &inputs, rendered)?;
+        let policy = observed.rules.uninstall_policy.map(|policy| policy.as_str());
+        let draft = draft(&name, &inputs, rendered)?.uninstalled_as(policy);
         let plan = self.revisions.plan(&name, &draft, newest(&self.revisions_of(&name))).boxed().await?;
         let before = plan.newest().map(Revision::of);
         if plan.makes_revision()

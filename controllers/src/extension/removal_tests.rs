@@ -10,7 +10,7 @@ use olm_api::ClusterObjectSet;
 use olm_api::conditions::{self, types};
 use olm_control_plane::{HOUSEKEEPING, Options};
 
-use super::super::fixture::{DONE, Fixture, NAMESPACE, installed, line};
+use super::super::fixture::{DONE, Fixture, NAMESPACE, installed, line, version};
 use super::*;
 
 /// Creates a CRD that this revision owns, and custom resources of it.
@@ -219,6 +219,25 @@ async fn recreated_extension_is_installed_beside_the_removal_of_the_former_one()
     fixture.succeed("demo-2").await;
     fixture.until_condition("demo", types::PROGRESSING, DONE).await;
     assert_eq!(policy(&fixture, "demo-1").await.as_deref(), Some("KeepCRDs"));
+}
+
+// docs/design/additions.md#uninstall-policy: the first pass over a revision obeys the policy.
+#[tokio::test(flavor = "multi_thread")]
+async fn new_revision_is_created_with_uninstall_policy() {
+    let fixture = Fixture::start().await;
+    fixture.create("demo", &json!({}), &json!({})).await;
+    fixture.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
+    fixture.publish("main", &[version("1.0.0", "a")]).await;
+    let set = fixture.revision("demo-1").await;
+    let applied = set
+        .metadata
+        .managed_fields
+        .iter()
+        .flatten()
+        .find(|entry| entry.operation.as_deref() == Some("Apply"));
+    let fields = serde_json::to_value(&applied.unwrap().fields_v1).unwrap();
+    let key = format!("f:{}", annotations::EXT_UNINSTALL_POLICY);
+    assert!(fields["f:metadata"]["f:annotations"].get(&key).is_some(), "{fields}");
 }
 
 // docs/design/apply.md#keep-patch-or-create

@@ -9,7 +9,6 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::intent::UninstallPolicy;
-use crate::settled::uninstall_policy;
 use crate::snapshot::{
     annotation, condition, controller, controllers, difference, is_deleting, is_keeper, label, owners, text,
 };
@@ -439,8 +438,9 @@ impl History {
         let mut finalizers = state["metadata"]["finalizers"].as_array().into_iter().flatten();
         if finalizers.any(|finalizer| finalizer == "foregroundDeletion")
             && !owners(object).iter().any(is_keeper)
+            && self.has_new_policy(version)
         {
-            // The garbage collector waits for no finalizer, and the second owner may not be set yet.
+            // The garbage collector waits for no finalizer, and the second owner follows a new policy after a pass.
             return None;
         }
         let is_leaving = is_deleting(state) || life.before(version).is_none();
@@ -456,25 +456,6 @@ impl History {
         let faults: Vec<_> = self.policies(state, life, version).into_iter().map(fault).collect();
         let is_fault = faults.iter().all(Option::is_some);
         faults.into_iter().flatten().next().filter(|_| is_fault).map(str::to_owned)
-    }
-
-    /// Policies that the product may have read for a revision that is being deleted: those of its extension since the
-    /// deletion was requested, or since everything had settled. Without such an extension, and for an archived revision,
-    /// that of the revision.
-    fn policies(&self, state: &Value, life: &Life, version: u64) -> Vec<Option<UninstallPolicy>> {
-        let mut states = life.states.range(..version);
-        let requested = states.find(|(_, state)| state.as_ref().is_none_or(|state| is_deleting(state)));
-        let start =
-            requested.map_or(version, |(requested, _)| (self.rested + 1).max(*requested).min(version));
-        let current = self.extension.range(..start).next_back();
-        let extensions = current.into_iter().chain(self.extension.range(start..version));
-        let is_owner = |extension: &&Arc<Value>| {
-            controller(state) == Some(text(extension, "/metadata/uid"))
-                && (requested.is_some() || is_deleting(extension))
-        };
-        let owners = extensions.map(|(_, state)| state).filter(is_owner);
-        let policies: Vec<_> = owners.map(|extension| uninstall_policy(extension)).collect();
-        if policies.is_empty() { vec![uninstall_policy(state)] } else { policies }
     }
 }
 
@@ -493,6 +474,8 @@ fn version(revision: &Value) -> Option<usize> {
     let text = annotation(revision, "olm.operatorframework.io/bundle-version")?;
     VERSIONS.iter().position(|version| version.text == text)
 }
+
+mod policies;
 
 #[cfg(test)]
 #[path = "history_tests.rs"]

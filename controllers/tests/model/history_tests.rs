@@ -296,6 +296,10 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
         merge(&mut object, change);
         object
     };
+    let foreground = |mut change: Value| {
+        merge(&mut change, json!({"metadata": {"finalizers": ["foregroundDeletion"]}}));
+        change
+    };
     let upgrade = Some("was deleted by an upgrade while in use");
     let kept = Some("was to be kept and was deleted");
     let rows = [
@@ -310,6 +314,7 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
         (leaving(policy("BlockIfInUse")), false, Some("was deleted while in use")),
         (leaving(policy("BlockIfInUse")), true, None),
         (leaving(json!({"metadata": {"finalizers": ["foregroundDeletion"]}})), false, None),
+        (leaving(foreground(policy("KeepCRDs"))), false, kept),
     ];
     for (state, is_over, expected) in rows {
         let events =

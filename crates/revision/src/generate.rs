@@ -131,6 +131,14 @@ impl Draft {
         self
     }
 
+    /// Sets the uninstall policy, which the first pass over the revision has to obey. `None` without annotation.
+    #[must_use]
+    pub fn uninstalled_as(mut self, policy: Option<&str>) -> Self {
+        self.annotations
+            .extend(policy.map(|policy| (annotations::EXT_UNINSTALL_POLICY.to_owned(), policy.to_owned())));
+        self
+    }
+
     /// Sets the namespaces that the extension selects by label. `None` if it selects none.
     #[must_use]
     pub fn watching(mut self, namespaces: Option<&[String]>) -> Self {
@@ -247,7 +255,7 @@ impl Draft {
 }
 
 /// Annotations that a draft sets.
-const REVISION_ANNOTATIONS: [&str; 10] = [
+const REVISION_ANNOTATIONS: [&str; 11] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
     annotations::BUNDLE_VERSION,
@@ -258,6 +266,7 @@ const REVISION_ANNOTATIONS: [&str; 10] = [
     annotations::EXT_CATALOG_PROPERTIES,
     annotations::EXT_SERVICE_ACCOUNT,
     annotations::EXT_TARGET_NAMESPACES,
+    annotations::EXT_UNINSTALL_POLICY,
 ];
 
 /// Annotations that describe how a revision was created. They never change.

@@ -175,6 +175,23 @@ fn service_account_annotation_is_patched() {
     assert_eq!(back, Decision::Patch(Box::new(current)));
 }
 
+// docs/design/additions.md#uninstall-policy
+#[test]
+fn new_revision_has_uninstall_policy_that_its_first_pass_obeys() {
+    const POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
+    let keeping = draft().uninstalled_as(Some("KeepCRDs"));
+    let set = keeping.number(1, SYSTEM).unwrap().set;
+    assert_eq!(set.metadata.annotations.as_ref().unwrap()[POLICY], "KeepCRDs");
+    let (current, content) = installed(&keeping);
+    assert_eq!(decide(&keeping, std::slice::from_ref(&current), Some(&content), SYSTEM), Ok(Decision::Keep));
+    let restored = Draft::restored(extension("demo"), &current, content.clone(), "{}".to_owned());
+    let restored = restored.number(2, SYSTEM).unwrap().set;
+    assert_eq!(restored.metadata.annotations.unwrap()[POLICY], "KeepCRDs");
+    let back = decide(&draft(), &[current], Some(&content), SYSTEM).unwrap();
+    let Decision::Patch(patched) = back else { panic!("no patch") };
+    assert!(!patched.metadata.annotations.unwrap().contains_key(POLICY));
+}
+
 // docs/design/apply.md#keep-patch-or-create, docs/design/additions.md#dependency-modes
 #[test]
 fn catalog_properties_annotation_is_patched() {
