@@ -48,7 +48,9 @@ impl Context {
         for extension in self.ref_secrets.abandoned(exists) {
             if exists(&extension) {
                 requeue_extension(requeue, &extension);
-            } else if let Err(error) = self.ref_secrets.sweep(&extension).await {
+            } else if let Err(error) =
+                self.ref_secrets.sweep(&extension, &self.parts.cache.labeled(&extension)).await
+            {
                 tracing::warn!(extension, %error, "failed to delete Secrets without owner");
             }
         }

@@ -2,8 +2,11 @@
 
 use std::fs;
 
-use olm_api::ClusterExtension;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, PostParams};
+use kube::core::ObjectMeta;
 use olm_api::conditions::{self, Status, types};
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use serde_json::json;
 
 use super::fixture::{DONE, Fixture, installed, version};
@@ -73,4 +76,57 @@ async fn rollout_is_reported_after_a_restart_without_bundle_content() {
         .until_condition("demo", types::PROGRESSING, "True/Succeeded Revision 1.1.0 has rolled out.")
         .await;
     assert_eq!(fixture.revisions().await, ["demo-1", "demo-2"]);
+}
+
+// docs/design/apply.md#repair-of-content-secrets: Velero restores Secrets first, without owners, and custom resources last.
+#[tokio::test(flavor = "multi_thread")]
+async fn restored_backup_keeps_content_secrets() {
+    let fixture = Fixture::start().await;
+    installed(&fixture, &json!({})).await;
+    fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b")]).await;
+    fixture.succeed("demo-2").await;
+    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
+    let mut set = fixture.sets.get("demo-2").await.unwrap();
+    let names = fixture.content("demo-2").await;
+    let mut backup = Vec::new();
+    for name in &names {
+        backup.push(fixture.secrets.get(name).await.unwrap());
+    }
+    fixture.extensions.delete("demo", &DeleteParams::default()).await.unwrap();
+    let is_gone = async || fixture.extensions.get_opt("demo").await.unwrap().is_none().then_some(());
+    fixture.eventually("the deletion", is_gone).await;
+    for revision in ["demo-1", "demo-2"] {
+        fixture.sets.delete(revision, &DeleteParams::default()).await.unwrap();
+        for name in fixture.content(revision).await {
+            fixture.secrets.delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+    }
+    let restored = |metadata: &ObjectMeta| ObjectMeta {
+        name: metadata.name.clone(),
+        labels: metadata.labels.clone(),
+        annotations: metadata.annotations.clone(),
+        ..ObjectMeta::default()
+    };
+    let mut uids = Vec::new();
+    for secret in &mut backup {
+        secret.metadata = restored(&secret.metadata);
+        uids.push(fixture.secrets.create(&PostParams::default(), secret).await.unwrap().uid());
+    }
+    let secrets = &fixture.context().ref_secrets;
+    let is_seen = async || secrets.abandoned(|_| false).contains("demo").then_some(());
+    fixture.eventually("Secrets without owner", is_seen).await;
+    secrets.sweep::<ClusterObjectSet>("demo", &[]).await.unwrap();
+    assert_eq!(fixture.content("demo-2").await, names);
+    fixture.create("demo", &json!({}), &json!({})).await;
+    fixture.revision("demo-1").await;
+    set.metadata = restored(&set.metadata);
+    let set = fixture.sets.create(&PostParams::default(), &set).await.unwrap();
+    for (name, uid) in names.iter().zip(&uids) {
+        let is_owned = async || {
+            let secret = fixture.secrets.get(name).await.unwrap();
+            assert_eq!(secret.uid(), *uid);
+            secret.owner_references().iter().any(|owner| Some(&owner.uid) == set.uid().as_ref()).then_some(())
+        };
+        fixture.eventually("the owner", is_owned).await;
+    }
 }

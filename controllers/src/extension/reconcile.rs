@@ -240,7 +240,7 @@ impl Context {
             self.parts.cache.until_contains(set).await;
         } else if is_verified
             && !unfinished
-            && let Err(error) = self.ref_secrets.sweep(name).await
+            && let Err(error) = self.ref_secrets.sweep(name, &self.parts.cache.labeled(name)).await
         {
             tracing::warn!(extension = name, %error, "failed to delete Secrets without owner");
         }

@@ -1,30 +1,34 @@
 //! Watch on the metadata of the Secrets that hold revision content. A lost Secret requeues its extension
 //! (docs/design/apply.md#repair-of-content-secrets). A Secret without an owner, left by a crash before its revision
-//! was written, is deleted, or gets its owner back if a revision refers to it
-//! (docs/design/apply.md#repair-of-content-secrets).
+//! was written, or restored from a backup before its revision, is deleted once it is superseded, or gets its owner back
+//! if a revision refers to it.
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
 use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{DeleteParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels, names};
 use olm_revision::content::secrets;
-use olm_revision::generate::secret_owner;
+use olm_revision::generate::{number_of, secret_owner};
 use olm_runtime::cluster::within_deadline;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::install_error::InstallError;
+use crate::install_error::{InstallError, api_request};
 
 /// Minimum age of a Secret without an owner to be abandoned. A younger one may belong to a revision being created.
 pub(super) const ABANDONED: Duration = Duration::from_secs(10);
+/// Time for which a Secret that no revision supersedes is kept without an owner: a backup may be restored meanwhile.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Cache of the Secrets of all revisions.
 pub(super) struct RefSecrets {
@@ -47,6 +51,38 @@ struct ObservedSecret {
     unowned: Option<Instant>,
     /// `true` if the extension was requeued for it.
     is_announced: bool,
+}
+
+/// Next step for a Secret without an owner.
+#[derive(Debug, PartialEq)]
+enum Fate {
+    /// Its revision refers to it.
+    Owned(OwnerReference),
+    /// A revision of its number or a higher one does not refer to it.
+    Superseded,
+    /// Its revision may be created yet.
+    Kept,
+}
+
+impl ObservedSecret {
+    /// Next step for the Secret `name`, from the revisions of its extension. Pure.
+    fn fate<S: Borrow<ClusterObjectSet>>(&self, name: &str, sets: &[S], namespace: &str) -> Fate {
+        let refers = |set: &&ClusterObjectSet| {
+            let mut keys = set.spec.iter().flat_map(|spec| secrets(spec, namespace));
+            keys.any(|key| key.namespace == namespace && key.name == name)
+        };
+        let mut all = sets.iter().map(<S as Borrow<ClusterObjectSet>>::borrow);
+        if let Some(set) = all.clone().find(refers) {
+            let owner = secret_owner(set).filter(|owner| owner.name == self.revision);
+            return owner.map_or(Fate::Kept, Fate::Owned);
+        }
+        let number = self.revision.strip_prefix(&self.extension).and_then(|rest| rest.strip_prefix('-'));
+        let number = number.and_then(|number| number.parse::<i64>().ok());
+        match number.is_some_and(|number| all.any(|set| number_of(set) >= number)) {
+            true => Fate::Superseded,
+            false => Fate::Kept,
+        }
+    }
 }
 
 impl RefSecrets {
@@ -130,18 +166,25 @@ impl RefSecrets {
         abandoned.collect()
     }
 
-    /// Repairs abandoned Secrets: deletes those that no existing revision refers to, and restores the owner of the
-    /// others. Must not run while a revision of the extension is being created, nor after an attempt that failed
-    /// midway.
+    /// Repairs abandoned Secrets: deletes those that are superseded, and restores the owner of those that a revision
+    /// refers to. Must not run while a revision of the extension is being created, nor after an attempt that failed
+    /// midway. `known` are the revisions of the extension in the cache. They save requests.
     ///
     /// # Errors
     /// The API server did not answer, or rejected a request.
-    pub(super) async fn sweep(&self, extension: &str) -> Result<(), InstallError> {
+    pub(super) async fn sweep<S: Borrow<ClusterObjectSet>>(
+        &self,
+        extension: &str,
+        known: &[S],
+    ) -> Result<(), InstallError> {
         let abandoned: BTreeMap<String, ObservedSecret> = self
             .known
             .lock()
             .iter()
             .filter(|(_, observed)| observed.extension == extension && self.is_abandoned(observed))
+            .filter(|(name, observed)| {
+                is_expired(observed) || observed.fate(name, known, &self.namespace) != Fate::Kept
+            })
             .map(|(name, observed)| (name.clone(), observed.clone()))
             .collect();
         for (name, observed) in abandoned {
@@ -155,18 +198,24 @@ impl RefSecrets {
         Ok(())
     }
 
-    /// Restores the owner of the Secret, or deletes it if no revision refers to it. Returns `false` after a
-    /// conflict.
+    /// Existing revisions of the Secret's extension, and its own one even without label.
+    async fn revisions(&self, observed: &ObservedSecret) -> Result<Vec<ClusterObjectSet>, InstallError> {
+        let ours = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, observed.extension));
+        let mut sets = api_request(self.sets.list(&ours), "listing revisions").await?.items;
+        if !sets.iter().any(|set| set.name_any() == observed.revision) {
+            sets.extend(api_request(self.sets.get_opt(&observed.revision), "getting the revision").await?);
+        }
+        Ok(sets)
+    }
+
+    /// Restores the owner of the Secret, or deletes it if it is superseded. Returns `false` after a conflict.
     async fn repair(&self, name: &str, observed: &ObservedSecret) -> Result<bool, InstallError> {
         let (extension, revision) = (&observed.extension, &observed.revision);
-        let set = within_deadline(self.sets.get_opt(revision)).await;
-        let set = set.map_err(|error| InstallError::api(&error))?;
-        let refers = |set: &&ClusterObjectSet| {
-            let spec = set.spec.as_ref();
-            let keys = spec.map(|spec| secrets(spec, &self.namespace)).unwrap_or_default();
-            keys.iter().any(|key| key.namespace == self.namespace && key.name == name)
-        };
-        let answer = if let Some(owner) = set.as_ref().filter(refers).and_then(secret_owner) {
+        let fate = observed.fate(name, &self.revisions(observed).await?, &self.namespace);
+        if fate == Fate::Kept && !is_expired(observed) {
+            return Ok(true);
+        }
+        let answer = if let Fate::Owned(owner) = fate {
             let metadata =
                 json!({"uid": observed.uid, "resourceVersion": observed.version, "ownerReferences": [owner]});
             let patch = Patch::Merge(json!({ "metadata": metadata }));
@@ -201,6 +250,11 @@ impl RefSecrets {
     fn is_abandoned(&self, observed: &ObservedSecret) -> bool {
         observed.unowned.is_some_and(|since| since.elapsed() >= self.abandoned)
     }
+}
+
+/// Reports whether no restore is expected any more.
+fn is_expired(observed: &ObservedSecret) -> bool {
+    observed.unowned.is_some_and(|since| since.elapsed() >= KEPT)
 }
 
 #[cfg(test)]
@@ -268,6 +322,39 @@ mod tests {
         assert_eq!(secrets.abandoned(|_| false).len(), 1);
         secrets.forget("a", Some("2"));
         assert!(secrets.abandoned(|_| false).is_empty());
+    }
+
+    // docs/design/apply.md#repair-of-content-secrets
+    #[test]
+    fn secret_is_superseded_only_by_revision_of_same_or_higher_number() {
+        let set = |number: i64, secret: &str| -> ClusterObjectSet {
+            serde_json::from_value(json!({"metadata": {"name": format!("demo-{number}"), "uid": format!("u{number}")},
+                "spec": {"lifecycleState": "Active", "revision": number, "collisionProtection": "Prevent", "phases": [
+                    {"name": "p", "objects": [{"ref": {"name": secret, "namespace": "system", "key": "k"}}]}]}}))
+            .unwrap()
+        };
+        let observed = |revision: &str| ObservedSecret {
+            extension: "demo".to_owned(),
+            revision: revision.to_owned(),
+            uid: None,
+            version: None,
+            unowned: Some(Instant::now()),
+            is_announced: false,
+        };
+        let owned = |set: &ClusterObjectSet| Fate::Owned(secret_owner(set).unwrap());
+        for (revision, sets, expected) in [
+            ("demo-2", vec![], Fate::Kept),
+            ("demo-2", vec![set(1, "b")], Fate::Kept),
+            ("demo-2", vec![set(1, "b"), set(2, "a")], owned(&set(2, "a"))),
+            ("demo-2", vec![set(3, "b"), set(2, "a")], owned(&set(2, "a"))),
+            ("demo-2", vec![set(2, "b")], Fate::Superseded),
+            ("demo-2", vec![set(3, "b")], Fate::Superseded),
+            ("demo-2", vec![set(3, "a")], Fate::Kept),
+            ("demo-10", vec![set(9, "b")], Fate::Kept),
+            ("demo-x", vec![set(9, "b")], Fate::Kept),
+        ] {
+            assert_eq!(observed(revision).fate("a", &sets, "system"), expected, "{revision} {sets:?}");
+        }
     }
 
     #[tokio::test]

@@ -412,7 +412,14 @@ impl Judge<'_> {
         let exists = |uid: &str| snapshot.revisions.iter().any(|revision| revision.uid() == uid);
         // Garbage collection of objects without owner takes time. It is awaited only if the extension is deleted.
         let is_awaited = self.intent.wish.is_none();
-        for secret in &snapshot.secrets {
+        let newest = snapshot.newest().map_or(0, Revision::number);
+        // A Secret of a later revision is kept for a day: a backup may be restored.
+        let is_kept = |secret: &Value| {
+            let revision = label(secret, "olm.operatorframework.io/revision-name").unwrap_or_default();
+            let number = revision.rsplit_once('-').and_then(|(_, number)| number.parse().ok());
+            owners(secret).is_empty() && number.is_some_and(|number: i64| number > newest)
+        };
+        for secret in snapshot.secrets.iter().filter(|secret| !is_kept(secret)) {
             let owner = controller(secret);
             if owner.is_none_or(|owner| is_awaited && !exists(owner)) {
                 let (name, owners) = (text(secret, "/metadata/name"), owners(secret));

@@ -259,7 +259,13 @@ fn object_without_revision_is_a_fault() {
         .secrets
         .push(Arc::new(json!({"metadata": {"name": "s", "ownerReferences": owner("x", "gone")}})));
     assert_eq!(case.faults(), [""; 0], "garbage collection takes time");
-    case.snapshot.secrets.push(Arc::new(json!({"metadata": {"name": "t"}})));
+    let unowned = |number: i64| {
+        let label = json!({"olm.operatorframework.io/revision-name": format!("xm1-{number}")});
+        Arc::new(json!({"metadata": {"name": "t", "labels": label}}))
+    };
+    case.snapshot.secrets.push(unowned(7));
+    assert_eq!(case.faults(), [""; 0], "a backup may be restored");
+    case.snapshot.secrets.push(unowned(1));
     case.expect("Secret t is of no revision");
     let mut case = Case::new();
     let mut other = case.object("ConfigMap").clone();
