@@ -103,8 +103,8 @@ impl ObservedVersions {
         let Some(view) = kinds.views.get_mut(gvk) else { return true };
         view.list = list;
         let now = std::mem::take(&mut view.listing);
-        let highest = now.values().map(|state| state.version).max().unwrap_or_default();
-        view.reached = view.reached.max(highest);
+        // A restored cluster has lower versions than the previous list.
+        view.reached = now.values().map(|state| state.version).max().unwrap_or_default();
         let before = std::mem::replace(&mut view.objects, now);
         before.keys().any(|name| !view.objects.contains_key(name))
     }
@@ -146,13 +146,17 @@ impl ObservedVersions {
     /// `true` if the object still has this version, or changed so recently that the event is still to come.
     ///
     /// Only for objects that the watch selects: others have no events. Resource versions are compared as numbers.
-    /// They grow, and a version above the highest observed one was read or written a moment ago.
+    /// They grow between two lists, and a version above the highest observed one was read or written a moment ago. They
+    /// go back with a new list if the cluster is restored, so that a higher stamp from before the list is not believed.
     pub fn is_current(&self, key: &ObjectKey, stamp: &Stamp) -> bool {
         let kinds = self.0.lock();
         let Some(view) = kinds.views.get(&key.gvk).filter(|view| view.list > 0) else { return false };
         let name = ObjectName { namespace: key.namespace.as_str().into(), name: key.name.as_str().into() };
         match view.objects.get(&name) {
-            Some(seen) => *seen.uid == *stamp.uid && seen.version <= stamp.version,
+            Some(seen) => {
+                let is_ahead = seen.version < stamp.version && stamp.list == Some(view.list);
+                *seen.uid == *stamp.uid && (seen.version == stamp.version || is_ahead)
+            }
             None => stamp.list == Some(view.list) && view.reached < stamp.version,
         }
     }
@@ -211,6 +215,19 @@ mod tests {
         assert!(!observed_versions.is_current(&key("a"), &known));
         observed_versions.remove(&kind(), &at("a", "u", "10"));
         assert!(!observed_versions.is_current(&key("a"), &known));
+    }
+
+    #[test]
+    fn version_from_before_a_restore_is_not_current() {
+        let observed_versions = listed(&[at("a", "u", "9"), at("b", "v", "3")]);
+        let [a, b] = [("u", "9"), ("v", "3")].map(|(uid, version)| stamp(&observed_versions, uid, version));
+        list(&observed_versions, &[at("a", "u", "4"), at("b", "v", "3")]);
+        assert!(!observed_versions.is_current(&key("a"), &a), "older content");
+        assert!(observed_versions.is_current(&key("b"), &b), "older than the backup");
+        observed_versions.record(&kind(), &at("a", "u", "8"));
+        assert!(!observed_versions.is_current(&key("a"), &a), "a change after the restore");
+        let created = stamp(&observed_versions, "w", "9");
+        assert!(observed_versions.is_current(&key("c"), &created), "ahead of the watch");
     }
 
     #[test]

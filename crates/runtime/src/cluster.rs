@@ -22,6 +22,7 @@ use tower::{BoxError, Service, ServiceExt, service_fn};
 
 use crate::api_warnings;
 use crate::metrics::Metrics;
+use crate::watches::checked;
 
 /// Deadline of an API call. Watches are not calls: they have an idle timeout of their own.
 pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
@@ -91,9 +92,10 @@ pub fn client_without_retry(config: &Config, metrics: &Arc<Metrics>) -> Result<C
     Ok(counted(config, metrics)?.build())
 }
 
-type Calls = BoxCloneService<Request<Body>, Response<Box<DynBody>>, BoxError>;
+pub(crate) type Calls = BoxCloneService<Request<Body>, Response<Box<DynBody>>, BoxError>;
 
-/// A client under construction that counts its requests and has no retries of the client library.
+/// A client under construction that counts its requests, ends watches of a restored cluster, and has no retries of the
+/// client library.
 fn counted(config: &Config, metrics: &Arc<Metrics>) -> Result<ClientBuilder<Calls>, ConnectError> {
     let mut config = config.clone();
     config.default_retry = false;
@@ -101,7 +103,8 @@ fn counted(config: &Config, metrics: &Arc<Metrics>) -> Result<ClientBuilder<Call
     let (metrics, host) = (Arc::clone(metrics), Arc::from(host));
     let count = layer_fn(move |service| counting(service, Arc::clone(&metrics), Arc::clone(&host)));
     // Only a buffered service can be cloned for each request.
-    Ok(ClientBuilder::try_from(config)?.with_layer(&BufferLayer::new(WAITING_CALLS)).with_layer(&count))
+    let builder = ClientBuilder::try_from(config)?.with_layer(&BufferLayer::new(WAITING_CALLS));
+    Ok(builder.with_layer(&count).with_layer(&layer_fn(checked)))
 }
 
 /// Counts requests by code, method and host, and collects the warnings about writes.

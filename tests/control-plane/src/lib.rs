@@ -37,6 +37,9 @@ const START_DEADLINE: Duration = Duration::from_secs(120);
 const CRD_DEADLINE: Duration = Duration::from_secs(60);
 /// Deadline of one readiness probe of the API server.
 const PROBE_DEADLINE: Duration = Duration::from_secs(5);
+/// Folders with the data of etcd, and with its copy.
+const ETCD_DATA: &str = "etcd";
+const ETCD_BACKUP: &str = "etcd-backup";
 /// Interval of the readiness probes.
 const PROBE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -119,6 +122,7 @@ pub struct ControlPlane {
     apiserver: Mutex<Process>,
     apiserver_arguments: Vec<String>,
     etcd: Mutex<Process>,
+    etcd_arguments: Vec<String>,
     etcd_address: String,
     client: Client,
     programs: Programs,
@@ -181,8 +185,8 @@ impl ControlPlane {
         files::write_credentials(directory.path())?;
         let kubeconfig = files::write_kubeconfig(directory.path(), secure_port)?;
 
-        let etcd = etcd_arguments(directory.path(), client_port, peer_port);
-        let etcd = Process::start(&programs, "etcd", directory.path(), &etcd, None)?;
+        let etcd_arguments = etcd_arguments(directory.path(), client_port, peer_port);
+        let etcd = Process::start(&programs, "etcd", directory.path(), &etcd_arguments, None)?;
         let watchdog = Watchdog::start(&etcd, directory.path())?;
         let apiserver_arguments = apiserver_arguments(directory.path(), client_port, secure_port);
         let apiserver =
@@ -193,6 +197,7 @@ impl ControlPlane {
             apiserver: Mutex::new(apiserver),
             apiserver_arguments,
             etcd: Mutex::new(etcd),
+            etcd_arguments,
             etcd_address: format!("http://127.0.0.1:{client_port}"),
             client: connect(&kubeconfig).await?,
             programs,
@@ -276,6 +281,33 @@ impl ControlPlane {
             Process::start(&self.programs, "kube-apiserver", directory, arguments, Some(&lock(&self.etcd)))?;
         *lock(&self.apiserver) = started;
         self.wait_until_ready().await
+    }
+
+    /// Copies the data of etcd, for [`Self::restore_etcd`].
+    pub async fn back_up_etcd(&self) -> Result<(), Error> {
+        self.replace_etcd(ETCD_DATA, ETCD_BACKUP)?;
+        self.wait_until_ready().await
+    }
+
+    /// Restores the data of etcd that [`Self::back_up_etcd`] copied, and restarts the API server.
+    pub async fn restore_etcd(&self) -> Result<(), Error> {
+        self.replace_etcd(ETCD_BACKUP, ETCD_DATA)?;
+        self.kill_apiserver();
+        self.start_apiserver().await
+    }
+
+    /// Restarts etcd, and copies its data from one folder to another in between.
+    fn replace_etcd(&self, from: &str, to: &str) -> Result<(), Error> {
+        let directory = self.directory.path();
+        let mut etcd = lock(&self.etcd);
+        etcd.kill();
+        let copy = || {
+            let _ = std::fs::remove_dir_all(directory.join(to));
+            Command::new("cp").arg("-a").arg(directory.join(from)).arg(directory.join(to)).status()
+        };
+        copy().map_err(|error| Error::Io("copying the data of etcd".into(), error))?;
+        *etcd = Process::start(&self.programs, "etcd", directory, &self.etcd_arguments, Some(&etcd))?;
+        Ok(())
     }
 
     /// Command that runs kubectl as administrator. Ends the test if kubectl is missing.
@@ -399,7 +431,7 @@ fn etcd_arguments(directory: &Path, client_port: u16, peer_port: u16) -> Vec<Str
     let client = format!("http://127.0.0.1:{client_port}");
     let peer = format!("http://127.0.0.1:{peer_port}");
     vec![
-        format!("--data-dir={}", directory.join("etcd").display()),
+        format!("--data-dir={}", directory.join(ETCD_DATA).display()),
         format!("--listen-client-urls={client}"),
         format!("--advertise-client-urls={client}"),
         format!("--listen-peer-urls={peer}"),

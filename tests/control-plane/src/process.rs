@@ -79,11 +79,13 @@ fn built() -> Option<PathBuf> {
 pub(crate) struct Process {
     name: &'static str,
     child: Child,
+    /// Process group.
+    group: i32,
     log: PathBuf,
 }
 
 impl Process {
-    /// Starts a program in the process group of `group`, or as the first of a new group.
+    /// Starts a program in the process group of `group`, which has a running process, or as the first of a new group.
     pub(crate) fn start<A: AsRef<OsStr>>(
         programs: &Programs,
         name: &'static str,
@@ -103,10 +105,11 @@ impl Process {
             .stdin(Stdio::null())
             .stdout(output.try_clone().map_err(failed)?)
             .stderr(output)
-            .process_group(group.map_or(0, |first| first.child.id().cast_signed()))
+            .process_group(group.map_or(0, |member| member.group))
             .spawn()
             .map_err(failed)?;
-        Ok(Self { name, child, log })
+        let group = group.map_or_else(|| child.id().cast_signed(), |member| member.group);
+        Ok(Self { name, child, group, log })
     }
 
     /// Kills the process with SIGKILL. No effect if it has exited.

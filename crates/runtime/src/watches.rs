@@ -1,0 +1,185 @@
+//! Watches of a cluster whose resourceVersions go back, as after a restore of etcd
+//! (docs/design/apply.md#restored-cluster).
+//!
+//! The API server accepts a watch from a version that it has not reached, and sends nothing up to it. So the start of a
+//! watch after an outage is compared with a list, and an event or bookmark with those before. A version below an earlier
+//! one ends the watch like an expired one, and the watcher lists anew.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::ACCEPT;
+use http::{Request, Response, Uri};
+use http_body::Frame;
+use http_body_util::{BodyExt, Full};
+use kube::client::{Body, DynBody};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout};
+use tower::util::BoxCloneService;
+use tower::{BoxError, ServiceExt, service_fn};
+
+use crate::cluster::{CALL_DEADLINE, Calls};
+
+/// Maximum length of an event or list that is checked. Objects have at most 1.5 MiB.
+const MAX_BYTES: usize = 4 * 1024 * 1024;
+/// Time after an outage of the API server in which the start of a watch is checked. Watchers retry more often.
+const SUSPICIOUS: Duration = Duration::from_secs(300);
+/// Event that makes a watcher list anew.
+const EXPIRED: &[u8] = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"resourceVersions went back, as after a restore of etcd","reason":"Expired","code":410}}
+"#;
+
+/// Time of the last request that failed without a verdict of the API server.
+type Outage = Arc<Mutex<Option<Instant>>>;
+
+/// Ends watches where resourceVersions go back.
+pub(crate) fn checked(service: Calls) -> Calls {
+    let outage = Outage::default();
+    BoxCloneService::new(service_fn(move |request: Request<Body>| {
+        let (service, outage) = (service.clone(), Arc::clone(&outage));
+        async move {
+            let from = requested_version(request.uri());
+            let is_suspicious = outage.lock().is_some_and(|at| at.elapsed() < SUSPICIOUS);
+            if let Some(version) = from.filter(|_| is_suspicious)
+                && let Some(current) = current_version(service.clone(), request.uri()).await
+                && current < version
+            {
+                let body = Full::new(Bytes::from_static(EXPIRED)).map_err(|never| match never {});
+                let body: Box<DynBody> = Box::new(body);
+                return Ok(Response::new(body));
+            }
+            let answer = service.oneshot(request).await;
+            if answer.as_ref().map_or(true, |answer| answer.status().is_server_error()) {
+                *outage.lock() = Some(Instant::now());
+            }
+            answer.map(|answer| answer.map(|body| until_versions_go_back(from, body, outage)))
+        }
+    }))
+}
+
+/// Version of the list whose changes this address watches. `None` if it cannot be read.
+async fn current_version(service: Calls, watch: &Uri) -> Option<u64> {
+    let list = Request::get(format!("{}?limit=1", watch.path()))
+        .header(ACCEPT, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+        .body(Body::empty())
+        .ok()?;
+    let answer = async {
+        let (mut body, mut read) = (service.oneshot(list).await.ok()?.into_body(), Vec::new());
+        while let Some(frame) = body.frame().await {
+            read.extend_from_slice(frame.ok()?.data_ref()?);
+            if read.len() > MAX_BYTES {
+                return None;
+            }
+        }
+        Some(read)
+    };
+    let answer = timeout(CALL_DEADLINE, answer).await.ok()??;
+    let list: Object = serde_json::from_slice(&answer).ok()?;
+    list.metadata.resource_version?.parse().ok()
+}
+
+/// The answer to a request, ended where versions go back if it is a watch from a version.
+fn until_versions_go_back(from: Option<u64>, body: Box<DynBody>, outage: Outage) -> Box<DynBody> {
+    match from {
+        Some(reached) => Box::new(Watch { body, reached, pending: BytesMut::new(), is_over: false, outage }),
+        None => body,
+    }
+}
+
+/// Version from which a watch reports changes. `None` if the request is another one, or reports all objects first.
+fn requested_version(address: &Uri) -> Option<u64> {
+    let is = |wanted: &str| address.query().is_some_and(|query| query.split('&').any(|part| part == wanted));
+    let version = address.query()?.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
+    let version = version?.parse().ok().filter(|version| *version > 0)?;
+    (is("watch=true") && !is("sendInitialEvents=true")).then_some(version)
+}
+
+/// Body of a watch.
+struct Watch {
+    body: Box<DynBody>,
+    /// Highest version so far.
+    reached: u64,
+    /// Incomplete line.
+    pending: BytesMut,
+    is_over: bool,
+    outage: Outage,
+}
+
+#[derive(Deserialize)]
+struct Event {
+    object: Object,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: Option<String>,
+}
+
+impl Watch {
+    /// The lines before the first one whose version is lower than an earlier one, and then [`EXPIRED`].
+    fn checked(&mut self, lines: Bytes) -> Bytes {
+        let mut start = 0;
+        for line in lines.split_inclusive(|byte| *byte == b'\n') {
+            let version = serde_json::from_slice::<Event>(line).ok();
+            let version = version.and_then(|event| event.object.metadata.resource_version?.parse().ok());
+            if version.is_some_and(|version: u64| version < self.reached) {
+                self.is_over = true;
+                return [&lines[..start], EXPIRED].concat().into();
+            }
+            self.reached = self.reached.max(version.unwrap_or_default());
+            start += line.len();
+        }
+        lines
+    }
+}
+
+impl http_body::Body for Watch {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        while !this.is_over {
+            let data = match ready!(Pin::new(&mut this.body).poll_frame(context)) {
+                Some(Ok(frame)) => match frame.into_data() {
+                    Ok(data) => data,
+                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+                },
+                Some(Err(error)) => {
+                    *this.outage.lock() = Some(Instant::now());
+                    return Poll::Ready(Some(Err(error)));
+                }
+                None => {
+                    this.is_over = true;
+                    let rest = Some(this.pending.split()).filter(|rest| !rest.is_empty());
+                    return Poll::Ready(rest.map(|rest| Ok(Frame::data(rest.freeze()))));
+                }
+            };
+            this.pending.extend_from_slice(&data);
+            let lines = match this.pending.iter().rposition(|byte| *byte == b'\n') {
+                Some(end) => this.pending.split_to(end + 1),
+                None if this.pending.len() > MAX_BYTES => this.pending.split(),
+                None => continue,
+            };
+            return Poll::Ready(Some(Ok(Frame::data(this.checked(lines.freeze())))));
+        }
+        Poll::Ready(None)
+    }
+}
+
+#[cfg(test)]
+#[path = "watches_tests.rs"]
+mod tests;
