@@ -2,13 +2,14 @@
 //! (docs/design/approvals.md#automatic-rollback). Neither catalog nor registry is needed. [`super::rollback`] decides.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use futures::FutureExt;
 use kube::ResourceExt;
 use olm_crd_safety::is_crd;
 use olm_request::{Refusal, operator_condition};
 use olm_revision::content::{ContentPhase, content_digest, objects};
-use olm_revision::generate::{Draft, Extension, newest};
+use olm_revision::generate::{Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::losses::{custom_resources, loss};
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
@@ -20,7 +21,7 @@ use super::decide::Observed;
 use super::install::{CreatedRevision, Installation};
 use super::namespaces::target_namespaces;
 use super::outcome::ReconcileOutcome;
-use super::revisions::Revision;
+use super::revisions::{self, Revision};
 use super::rollback;
 use crate::install_error::InstallError;
 use crate::preflight::{CrdVerdict, crd_check};
@@ -109,19 +110,20 @@ impl Context {
     ) -> Result<Option<Installation>, InstallError> {
         let name = &observed.name;
         let existing = self.revisions.list(name).await?;
-        let failed = newest(&existing).filter(|set| {
-            Some(set.name_any()) == observed.states.newest().map(|newest| newest.name.clone())
-                && !set.is_archived()
-                && rollback::has_failed(&Revision::of(set))
-        });
-        let kept = existing.iter().find(|set| set.name_any() == to.name && !set.is_archived());
-        let (Some(failed), Some(kept)) = (failed, kept) else { return Ok(None) };
+        let live: Vec<_> = existing.iter().cloned().map(Arc::new).collect();
+        let live = revisions::states_of(observed.extension, &live);
+        let observed_newest = observed.states.newest().map(|newest| &newest.name);
+        let failed = live
+            .newest()
+            .filter(|newest| Some(&newest.name) == observed_newest && rollback::has_failed(newest));
+        let Some(before) = failed.cloned() else { return Ok(None) };
+        let active = |name: &str| existing.iter().find(|set| set.name_any() == name && !set.is_archived());
+        let (Some(failed), Some(kept)) = (active(&before.name), active(&to.name)) else { return Ok(None) };
         let (content, refused) = (self.revisions.content(kept).await?, self.revisions.content(failed).await?);
         let risks = self.risks(observed, &content, &refused).await?;
         if let Some(why) = rollback::forbidden(name, to, &risks) {
             return Ok(Some(Installation::not_restored(why, true)));
         }
-        let before = Revision::of(failed);
         if let Some(blocker) = self.rollback_blocker(observed, (&before, to), &refused).await? {
             let why = format!("not rolled back to revision {}: {blocker}", to.name);
             return Ok(Some(Installation::not_restored(why, true)));

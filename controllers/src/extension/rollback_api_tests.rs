@@ -90,6 +90,20 @@ async fn failed_upgrade_is_rolled_back_and_tried_again_only_on_request() {
     fixture.until_condition("demo", types::PROGRESSING, done).await;
 }
 
+// docs/design/approvals.md#automatic-rollback
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_upgrade_is_rolled_back_after_its_successor_was_archived_by_hand() {
+    let fixture = upgrading(&[]).await;
+    fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b"), version("1.2.0", "c")]).await;
+    fixture.revision("demo-3").await;
+    fixture.annotate("demo", &[("approval", Some("Manual"))]).await;
+    fail(&fixture, "demo-2").await;
+    fixture.archive("demo-3").await;
+    let restored = fixture.revision("demo-4").await;
+    assert_eq!(restored.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
+    assert_eq!(Refusal::of(&restored).unwrap().revision, "demo-2");
+}
+
 /// Neither a new process nor a failure of the restored revision makes another revision. Nothing is written afterwards.
 async fn restored_revision_stays(fixture: &mut Fixture, available: &str) {
     fixture.stop_controller().await;
