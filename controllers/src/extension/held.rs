@@ -20,8 +20,8 @@ use super::decide::Observed;
 use super::plans::{self, PlanId, Source};
 use crate::install_error::{ErrorClass, InstallError};
 
-/// Limit of the requeue delay. A timer cannot run for years.
-const LONGEST_WAIT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Limit of the requeue delay. Timers do not follow steps of the wall clock, nor run while a machine is suspended.
+const LONGEST_WAIT: Duration = Duration::from_secs(5 * 60);
 
 /// Plan of a new revision.
 #[derive(Clone, Debug, PartialEq)]
