@@ -246,7 +246,7 @@ impl Watch {
             Event::Init => self.observed_versions.begin_list(&self.kind),
             Event::InitApply(object) => {
                 if self.observed_versions.record_listed(&self.kind, &object.metadata) {
-                    self.requeue(owning_revisions(object));
+                    self.requeue_owners(object);
                 }
             }
             Event::InitDone => {
@@ -258,11 +258,11 @@ impl Watch {
             }
             Event::Apply(object) => {
                 self.observed_versions.record(&self.kind, &object.metadata);
-                self.requeue(owning_revisions(object));
+                self.requeue_owners(object);
             }
             Event::Delete(object) => {
                 self.observed_versions.remove(&self.kind, &object.metadata);
-                self.requeue(owning_revisions(object));
+                self.requeue_owners(object);
             }
         }
     }
@@ -304,6 +304,11 @@ impl Watch {
         self.requeue(users);
     }
 
+    fn requeue_owners(&self, object: &PartialObjectMeta<DynamicObject>) {
+        let revisions = owning_revisions(object, &self.users.lock());
+        self.requeue(revisions);
+    }
+
     fn requeue(&self, revisions: Vec<String>) {
         for revision in revisions {
             // The receiver lives as long as the process.
@@ -313,14 +318,16 @@ impl Watch {
 }
 
 /// Returns the revisions to reconcile: the owners of the object, as controller or not, and the revision in its
-/// annotation, in case the owner reference was removed.
-fn owning_revisions(object: &PartialObjectMeta<DynamicObject>) -> Vec<String> {
+/// annotation, in case the owner reference was removed. If that is no user of the watch either, those of the extension
+/// in the label are added.
+fn owning_revisions(object: &PartialObjectMeta<DynamicObject>, users: &HashSet<String>) -> Vec<String> {
     let group = format!("{}/", names::GROUP);
     let owners = object
         .owner_references()
         .iter()
         .filter(|owner| owner.kind == "ClusterObjectSet" && owner.api_version.starts_with(&group));
     let mut names: Vec<String> = owners.map(|owner| owner.name.clone()).collect();
+    let has_owner = !names.is_empty();
     let extension = object.labels().get(labels::OWNER_NAME).filter(|name| !name.is_empty());
     let number = object.annotations().get(annotations::REVISION).and_then(|number| number.parse().ok());
     if let (Some(extension), Some(number)) = (extension, number) {
@@ -328,6 +335,13 @@ fn owning_revisions(object: &PartialObjectMeta<DynamicObject>) -> Vec<String> {
         if !names.contains(&applied_by) {
             names.push(applied_by);
         }
+    }
+    if let Some(extension) = extension
+        && !has_owner
+        && !names.iter().any(|name| users.contains(name))
+    {
+        let number = |name: &str| name.strip_prefix(extension)?.strip_prefix('-')?.parse::<u32>().ok();
+        names.extend(users.iter().filter(|name| number(name).is_some()).cloned());
     }
     names
 }

@@ -7,6 +7,30 @@ use serde_json::json;
 
 use super::*;
 
+// docs/design/apply.md#watches
+#[test]
+fn object_without_owner_and_annotation_requeues_revisions_of_its_extension() {
+    let users = ["demo-1", "demo-2", "demo-1-1", "other-1"].map(str::to_owned).into();
+    let owner = |name: &str| json!([{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": name, "uid": "u"}]);
+    let marked = |number: &str| json!({"olm.operatorframework.io/revision": number});
+    for (label, owners, annotations, expected) in [
+        ("demo", owner("demo-1"), json!({}), &["demo-1"][..]),
+        ("demo", owner("demo-1"), marked("2"), &["demo-1", "demo-2"]),
+        ("demo", owner("demo-3"), json!({}), &["demo-3"]),
+        ("demo", json!([]), marked("2"), &["demo-2"]),
+        ("demo", json!([]), json!({}), &["demo-1", "demo-2"]),
+        ("demo", json!([]), marked("9"), &["demo-1", "demo-2", "demo-9"]),
+        ("demo-1", json!([]), json!({}), &["demo-1-1"]),
+        ("gone", json!([]), json!({}), &[]),
+    ] {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "annotations": annotations,
+            "ownerReferences": owners, "labels": {"olm.operatorframework.io/owner-name": label}}});
+        let mut names = owning_revisions(&serde_json::from_value(object).unwrap(), &users);
+        names.sort();
+        assert_eq!(names, expected, "{label} {owners} {annotations}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_end_when_last_revision_releases_them() {
     let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();

@@ -95,6 +95,7 @@ pub fn plan(
         None if is_marked(actual) && may_adopt_orphan(actual, owner, siblings, protection) => Plan::Adopt,
         None if is_marked(actual) => Plan::Collide,
         None if is_retained_crd(actual, owner, siblings) => Plan::Adopt,
+        None if has_our_labels(actual, owner) && is_safe_to_adopt(actual, owner, siblings) => Plan::Adopt,
         None => match protection {
             CollisionProtection::IfNoController | CollisionProtection::None => Plan::Adopt,
             CollisionProtection::Prevent | CollisionProtection::Other(_) => Plan::Collide,
@@ -133,6 +134,13 @@ fn is_retained_crd(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
         && !owner.extension.is_empty()
         && annotation(actual, annotations::EXT_KEPT_FOR) == Some(&owner.extension)
         && is_safe_to_adopt(actual, owner, siblings)
+}
+
+/// `true` for an object of this extension whose revision annotation another client removed.
+fn has_our_labels(actual: &Value, owner: &Owner) -> bool {
+    !owner.extension.is_empty()
+        && label(actual, labels::OWNER_NAME) == Some(&owner.extension)
+        && label(actual, labels::MANAGED_BY) == Some(labels::MANAGED_BY_OLM)
 }
 
 /// `true` if an object without controller is safe to adopt: it is not being deleted, and every remaining owner is

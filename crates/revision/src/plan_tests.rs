@@ -40,6 +40,12 @@ fn labeled(mut object: Value, name: &str) -> Value {
     object
 }
 
+fn managed(object: Value, name: &str) -> Value {
+    let mut object = labeled(object, name);
+    object["metadata"]["labels"][labels::MANAGED_BY] = json!(labels::MANAGED_BY_OLM);
+    object
+}
+
 /// Rows: actual object, then the plan under Prevent, IfNoController and None (docs/design/apply.md#decision-table,
 /// docs/design/apply.md#collision-protection).
 fn compare(rows: &[(&str, Value, [Plan; 3])]) {
@@ -76,6 +82,14 @@ fn plan_of_unowned_object_follows_the_decision_table() {
         (
             "no owner, annotated, of another extension",
             labeled(actual(&[], Some("1")), "x"),
+            [Collide, Adopt, Adopt],
+        ),
+        ("no owner, only labels of this extension", managed(actual(&[], None), "demo"), [Adopt; 3]),
+        ("no owner, only labels of another one", managed(actual(&[], None), "x"), [Collide, Adopt, Adopt]),
+        ("no owner, only one label", labeled(actual(&[], None), "demo"), [Collide, Adopt, Adopt]),
+        (
+            "no owner, only labels of this extension, being deleted",
+            deleting(managed(actual(&[], None), "demo")),
             [Collide, Adopt, Adopt],
         ),
         ("no owner, corrupt number", labeled(actual(&[], Some("one")), "demo"), [Adopt; 3]),

@@ -3,6 +3,7 @@
 //! The cases of one control plane run concurrently where possible, each with its own revisions. Cases that count
 //! requests run alone.
 
+mod drift;
 mod faults;
 mod fixture;
 mod operator_condition;
@@ -43,6 +44,7 @@ async fn revision_controller_rolls_out_archives_and_deletes_revisions() {
         rollout::unserved_kind_is_retried_until_its_crd_exists(&fixture),
         rollout::paused_revision_reports_and_corrects_nothing(&fixture),
         rollout::corrected_drift_publishes_event(&fixture),
+        drift::object_without_owner_and_annotations_is_repaired(&fixture),
         operator_condition::reports_of_the_operator_are_neither_owned_nor_reverted(&fixture),
         rollout::content_is_resolved_from_secrets(&fixture),
         rollout::mutable_or_changed_secret_blocks_revision(&fixture),
