@@ -18,7 +18,7 @@ pub(super) const UPGRADE_STARTED: &str = "UpgradeStarted";
 pub(super) const ROLLOUT_SUCCEEDED: &str = "RolloutSucceeded";
 /// The rollout cannot continue without a change by a user.
 pub(super) const ROLLOUT_STALLED: &str = "RolloutStalled";
-/// The same image reference of the same bundle has other content than before.
+/// The same version of the same bundle has other content than before.
 pub(super) const BUNDLE_CONTENT_CHANGED: &str = "BundleContentChanged";
 /// An installation made with Helm was adopted.
 pub(super) const ADOPTED: &str = "Adopted";
@@ -57,12 +57,14 @@ pub(super) fn started(
         }
     };
     let mut events = vec![ExtensionEvent::normal(reason, note)];
-    let same = newest.filter(|newest| {
-        newest.bundle == made.bundle && newest.image == made.image && newest.namespaces == made.namespaces
-    });
+    let same = newest.filter(|newest| newest.bundle == made.bundle && newest.namespaces == made.namespaces);
     if let Some(newest) = same.filter(|newest| !edited && newest.is_active) {
+        let of = match newest.image == made.image {
+            true => String::new(),
+            false => format!(" from image {}", newest.image),
+        };
         let note = format!(
-            "{} from image {} differs from the content of revision {}, although the extension is unchanged",
+            "{} from image {} differs from the content of revision {}{of}, although the extension is unchanged",
             describe(&made.bundle),
             made.image,
             newest.name
@@ -154,7 +156,14 @@ mod tests {
         let changed = "bundle demo.v1.0.0 version 1.0.0 from image r.example/demo:v1 differs from the content of \
                        revision demo-1, although the extension is unchanged";
         let changed = ExtensionEvent::warning(BUNDLE_CONTENT_CHANGED, changed.to_owned());
-        assert_eq!(started(&again, Some(&first), Some(&first), false), [changes, changed]);
+        let both = started(&again, Some(&first), Some(&first), false);
+        assert_eq!(both, [changes.clone(), changed]);
+        let republished = Revision { image: "r.example/demo@sha256:2".to_owned(), ..again };
+        let changed = "bundle demo.v1.0.0 version 1.0.0 from image r.example/demo@sha256:2 differs from the content of \
+                       revision demo-1 from image r.example/demo:v1, although the extension is unchanged";
+        let changed = ExtensionEvent::warning(BUNDLE_CONTENT_CHANGED, changed.to_owned());
+        assert_eq!(started(&republished, Some(&first), Some(&first), false), [changes.clone(), changed]);
+        assert_eq!(started(&republished, Some(&first), Some(&first), true), [changes]);
     }
 
     /// Status with this installed revision, this `Progressing` condition, and these revisions rolling out.
