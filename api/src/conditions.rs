@@ -98,6 +98,8 @@ pub mod reasons {
     pub const PAUSED: &str = "Paused";
     /// No newer version is held back.
     pub const UP_TO_DATE: &str = "UpToDate";
+    /// No catalog has the package.
+    pub const PACKAGE_NOT_FOUND: &str = "PackageNotFound";
     /// The newer version is outside of the version range.
     pub const OUTSIDE_VERSION_RANGE: &str = "OutsideVersionRange";
     /// The newer version exceeds the upgrade scope.

@@ -118,6 +118,12 @@ impl ResolutionInputs {
         self.group_awaits_content
             || answers.any(|catalog| matches!(catalog.package, Err(CatalogError::NotCached(_))))
     }
+
+    /// Reports whether all selected catalogs answer, and none of them has the package.
+    fn lack_package(&self) -> bool {
+        let catalogs = self.catalogs.as_ref();
+        catalogs.is_ok_and(|all| all.iter().all(|catalog| matches!(catalog.package, Ok(None))))
+    }
 }
 
 /// Request of an extension.
@@ -234,8 +240,11 @@ impl<'a> ChoiceRequest<'a> {
         inputs: &ResolutionInputs,
         resolution: &Result<Resolved, ResolveError>,
     ) -> (Finding, Option<Waiting>) {
-        let Self { states, rules, .. } = self;
+        let Self { states, rules, filter } = self;
         let is_installed = states.installed.is_some();
+        if rules.reports_upgrades() && is_installed && inputs.lack_package() {
+            return (Finding::State(findings::package_missing(&filter.package_name)), None);
+        }
         if rules.settings.update_notifications
             && is_installed
             && let Ok(catalogs) = &inputs.catalogs
@@ -282,7 +291,8 @@ impl<'a> ChoiceRequest<'a> {
         let is_held = !error.held().is_empty();
         let kept = states.newest();
         let kept = kept.filter(|_| is_held || !inputs.catalog_exists);
-        let deprecation = if is_held { DeprecationData::Unchanged } else { DeprecationData::None };
+        let deprecation =
+            if inputs.catalog_exists { DeprecationData::Unchanged } else { DeprecationData::None };
         if let Some(kept) = kept.filter(|kept| admits(filter, &kept.bundle)) {
             let target = of_revision(kept, rules);
             return Ok(Choice {
@@ -297,7 +307,6 @@ impl<'a> ChoiceRequest<'a> {
         }
         let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
         let failure = InstallError::retry(with_hints(error, hints));
-        let deprecation = DeprecationData::None;
         Err(Box::new(ResolutionFailure { failure, awaits_content, deprecation, findings, requeue }))
     }
 

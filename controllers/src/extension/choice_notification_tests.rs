@@ -61,9 +61,13 @@ fn condition_needs_an_installed_bundle_and_catalogs() {
     let (main, none) = (plain(&["main"]), plain(&[]));
     let first = decided(&pinned, &[], &notified(), &main).unwrap();
     assert_eq!(shown(&first.findings), "-");
-    let missing = "Unknown/Failed -: error upgrading from currently installed version \"1.0.0\": no bundles found for \
-                   package \"demo\"";
+    let missing = "Unknown/PackageNotFound -: no catalog has package \"demo\"";
     assert_eq!(found(&pinned, &notified(), &none), missing);
+    assert_eq!(
+        found(&pinned, &ExtensionRules { exclude_skipped: true, ..ExtensionRules::default() }, &none),
+        missing
+    );
+    assert_eq!(found(&pinned, &ExtensionRules::default(), &none), "-");
     let down = Catalog {
         name: "main".to_owned(),
         priority: 0,

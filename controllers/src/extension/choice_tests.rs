@@ -281,6 +281,22 @@ fn installed_bundle_is_kept_while_all_successors_are_held() {
     // The installed version is not kept if the requested range excludes it.
     let refusal = decided(&json!({"version": ">=2"}), &installed, &rules, &inputs).unwrap_err();
     assert!(refusal.failure.message.contains("outside of the upgrade scope"), "{}", refusal.failure);
+    assert_eq!(refusal.deprecation, DeprecationData::Unchanged);
+}
+
+// docs/design/api.md#deprecation-conditions
+#[test]
+fn failed_resolution_keeps_deprecation_unless_no_catalog_exists() {
+    let rules = ExtensionRules::default();
+    let fails = |inputs: &ResolutionInputs| {
+        let refusal = decided(&json!({"version": "9.9.9"}), &[set(1, "Active", true)], &rules, inputs);
+        refusal.unwrap_err().deprecation
+    };
+    assert_eq!(fails(&plain(&["main"])), DeprecationData::Unchanged);
+    let unserved = Err(CatalogError::NotServing("main".to_owned()));
+    let down = Catalog { name: "main".to_owned(), priority: 0, package: unserved };
+    assert_eq!(fails(&inputs(vec![down])), DeprecationData::Unchanged);
+    assert_eq!(fails(&ResolutionInputs { catalog_exists: false, ..plain(&[]) }), DeprecationData::None);
 }
 
 // docs/design/additions.md#skipped-versions; case additions-a16

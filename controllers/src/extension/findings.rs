@@ -151,6 +151,12 @@ pub(super) fn unknown_upgrade(error: &ResolveError) -> ConditionState {
     ConditionState { status: None, reason: reasons::FAILED, message: error.to_string() }
 }
 
+/// State of `UpgradeAvailable` if no catalog has the package.
+pub(super) fn package_missing(package: &str) -> ConditionState {
+    let message = format!("no catalog has package {package:?}");
+    ConditionState { status: None, reason: reasons::PACKAGE_NOT_FOUND, message }
+}
+
 /// Condition reason of a rule, and the change that releases a bundle held by it.
 fn release(rule: &HeldReason) -> (&'static str, String) {
     match rule {

@@ -15,9 +15,10 @@ use crate::install_error::{ErrorClass, InstallError};
 /// Deprecation data of a package.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum DeprecationData {
-    /// No catalog answered.
+    /// There is no catalog.
     None,
-    /// No catalog was asked, and the previous conditions still hold (docs/design/apply.md#extension-conditions).
+    /// No catalog was asked, or the resolution failed: the previous conditions still hold
+    /// (docs/design/apply.md#extension-conditions).
     Unchanged,
     /// Data of the chosen catalog, with the channels in the spec of the extension.
     Catalog(Deprecations, Vec<String>),
