@@ -302,24 +302,24 @@ fn repeated_keys_of_pod_templates_are_reported() {
         let last = format!("- name: manager\n                {image}");
         Files::good().csv(&last, &format!("{last}                {fields}\n"))
     };
-    let at = "spec.install.spec.deployments.0.spec.template.spec.containers.0";
+    let at = "spec.install.spec.deployments[0].spec.template.spec.containers[0]";
     for (files, expected) in [
         (
             container(
                 "ports: [{containerPort: 1}, {containerPort: 1, protocol: UDP}, {containerPort: 1, protocol: TCP}]",
             ),
             format!(
-                "error: 44: {at}.ports.2: containerPort 1, protocol TCP occurs twice: remove one of the two [DEPLOY-2]"
+                "error: 42: {at}.ports[2]: containerPort 1, protocol TCP occurs twice: remove one of the two [DEPLOY-2]"
             ),
         ),
         (
-            container("env: [{name: A, value: x}, {name: B, value: $$(A)}, {name: A, value: y}]"),
-            format!("warning: 44: {at}.env.2: variable \"A\" is set twice: remove the first one [DEPLOY-3]"),
+            container("env: [{name: A, value: x}, {name: B, value: $$(A)}, {name: A, value: z}]"),
+            format!("warning: 42: {at}.env[2]: variable \"A\" is set twice: remove the first one [DEPLOY-3]"),
         ),
         (
-            container("env: [{name: A, value: x}, {name: B, value: $(A)}, {name: A, value: y}]"),
+            container("env: [{name: A, value: x}, {name: B, value: $(A)}, {name: A, value: z}]"),
             format!(
-                "error: 44: {at}.env.2: variable \"A\" is set twice, and \"B\" uses the first value [DEPLOY-2]"
+                "error: 42: {at}.env[2]: variable \"A\" is set twice, and \"B\" uses the first value [DEPLOY-2]"
             ),
         ),
     ] {
@@ -328,9 +328,9 @@ fn repeated_keys_of_pod_templates_are_reported() {
     let accounts = "serviceAccountName: lamp\n              containers:";
     let twice = Files::good()
         .csv(accounts, &format!("imagePullSecrets: [{{name: a}}, {{name: a}}]\n              {accounts}"));
-    let at = "spec.install.spec.deployments.0.spec.template.spec.imagePullSecrets.1";
+    let at = "spec.install.spec.deployments[0].spec.template.spec.imagePullSecrets[1]";
     assert_eq!(
         findings(&twice),
-        [format!("error: 40: {at}: name a occurs twice: remove one of the two [DEPLOY-2]")]
+        [format!("error: 38: {at}: name a occurs twice: remove one of the two [DEPLOY-2]")]
     );
 }

@@ -63,6 +63,9 @@ pub(crate) async fn rules_of_an_aggregated_role_are_left_to_its_controller(fixtu
     // An earlier version of the engine owned the rules, here alone.
     let mut owned = all.clone();
     owned["rules"] = rules.clone();
+    owned["metadata"] = before["metadata"].clone();
+    owned["metadata"]["managedFields"] = json!(null);
+    owned["metadata"]["resourceVersion"] = json!(null);
     apply_as(fixture, OURS, &owned).await;
     let live = fixture.get(&all).await.unwrap();
     let mut entries = live["metadata"]["managedFields"].as_array().unwrap().clone();
