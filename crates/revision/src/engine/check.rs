@@ -196,7 +196,12 @@ impl<C: Cluster> Engine<C> {
             Err(error) if error.is_namespace_gone() && revision.may_skip(&body) => {
                 Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(&body))))
             }
-            Err(error) if error.reason.is_verdict() => unblocked(observed, error).map(ObjectCheck::Read),
+            Err(mut error) if error.reason.is_verdict() => {
+                if claim_blocking(&mut observed, &mut error) {
+                    return Ok(ObjectCheck::Read(observed));
+                }
+                Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
+            }
             Err(error) if error.reason == Reason::NoDryRun => Ok(ObjectCheck::Read(observed)),
             Err(error) => Err(CheckError::DryRun(error)),
         }
@@ -247,20 +252,16 @@ fn skipped(key: ObjectKey) -> ObjectResult {
     ObjectResult { key, action: Action::Skipped, probe, collision: None, not_ready: None, contention: None }
 }
 
-/// The rejected object with claims to the fields that alone are in the way. Otherwise the error names those of other
-/// managers.
-fn unblocked(mut observed: Observed, mut error: ClusterError) -> Result<Observed, CheckError> {
-    if let Some(actual) = &observed.actual {
-        let blocking = blocking(&observed.desired, actual, &error.fields);
-        if blocking.is_removable() {
-            observed.moves.claims = blocking.claims;
-            return Ok(observed);
-        }
-        if let Some(remedy) = blocking.remedy() {
-            error.message = format!("{}; {remedy}", error.message);
-        }
+/// Claims the fields that alone are in the way of a rejected object, and returns `true`. Otherwise the error names those
+/// of other managers.
+fn claim_blocking(observed: &mut Observed, error: &mut ClusterError) -> bool {
+    let Some(actual) = &observed.actual else { return false };
+    let blocking = blocking(&observed.desired, actual, &error.fields);
+    if let Some(remedy) = blocking.remedy() {
+        error.message = format!("{}; {remedy}", error.message);
     }
-    Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
+    observed.moves.claims = blocking.claims;
+    !observed.moves.claims.is_null()
 }
 
 /// `true` if an apply would change neither the object nor the ownership of its fields.

@@ -114,7 +114,7 @@ impl<'a> Place<'a> {
         let is_atomic =
             |entry: &Value, set: &Value| set.as_object().is_some_and(Map::is_empty) && !is_ours(entry);
         let below = |(entry, set): &(&'a Value, &'a Value)| {
-            set.get(step).or(is_atomic(entry, set).then_some(*set)).map(|below| (*entry, below))
+            set.get(step).or_else(|| is_atomic(entry, set).then_some(*set)).map(|below| (*entry, below))
         };
         let sets = self.sets.iter().filter_map(below).collect();
         let steps = self.steps.iter().cloned().chain([step.to_owned()]).collect();

@@ -141,7 +141,8 @@ pub(crate) async fn defaults_that_the_new_content_forbids_are_removed(fixture: &
     new["spec"]["template"]["spec"]["volumes"] = json!([{"name": "v", "secret": {"secretName": "x"}}]);
     new_set["spec"]["updateStrategy"] = json!({"type": "OnDelete"});
     new_service["spec"]["sessionAffinity"] = json!("None");
-    let (second, result) = apply(2, &[&new, &new_set, &new_service], &[first.owner.uid.clone()]).await;
+    let (second, result) =
+        apply(2, &[&new, &new_set, &new_service], std::slice::from_ref(&first.owner.uid)).await;
     assert!(result.is_complete(), "{result:?}");
     let live = fixture.get(&new).await.unwrap();
     assert_eq!(live["spec"]["strategy"], json!({"type": "Recreate"}));
@@ -156,7 +157,7 @@ pub(crate) async fn defaults_that_the_new_content_forbids_are_removed(fixture: &
     let mut third = old.clone();
     third["spec"]["selector"] = json!({"matchLabels": {"app": "other"}});
     third["spec"]["strategy"] = json!({});
-    let (_, result) = apply(3, &[&third], &[second.owner.uid.clone()]).await;
+    let (_, result) = apply(3, &[&third], std::slice::from_ref(&second.owner.uid)).await;
     assert!(result.blocker().unwrap().contains("spec.selector: Invalid value"), "{result:?}");
     assert_eq!(version(&fixture.get(&new).await.unwrap()), version(&live));
 }
