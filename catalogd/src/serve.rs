@@ -66,8 +66,10 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     tokio::spawn(sweep(service.clone(), store, reader, listed.clone(), flags.gc_interval));
     let (leader, candidate) = (service.clone(), Arc::clone(&controller));
     tokio::spawn(async move {
-        if leader.lead().await {
-            candidate.lead();
+        while let Some(leader) = leader.lead().await {
+            candidate.lead(leader.service.client);
+            leader.leadership.lost.cancelled().await;
+            candidate.follow();
         }
     });
     catalog::run(controller, writer, listed, service.shutdown.clone()).await;

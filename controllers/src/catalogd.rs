@@ -40,19 +40,13 @@ pub(crate) struct CatalogdObjects {
 }
 
 impl CatalogdObjects {
-    /// Creates the writer and starts issuing the certificate in every replica, because catalogd is not ready without
-    /// it. `namespace` is the flag `--catalogd-namespace`, empty for the system namespace.
+    /// Creates the writer. `namespace` is the flag `--catalogd-namespace`, empty for the system namespace.
     pub(crate) fn new(service: &Service, namespace: &str) -> Self {
-        let (client, own) = (service.client.clone(), service.namespace.as_str());
-        let namespace = if namespace.is_empty() { own } else { namespace }.to_owned();
-        let issuer = service.builtin.as_ref();
-        if issuer.is_some() {
-            let issuer = BuiltinCertificates::new(client.clone(), own, Component::Catalogd, &namespace);
-            tokio::spawn(issuer.keep(service.shutdown.clone()));
-        }
-        let bundle =
-            issuer.map_or_else(|| watch::channel(Vec::new()).1, |certificates| certificates.ca_bundle());
-        Self { client, namespace, global: service.flags.global_pull_secret.clone(), bundle }
+        let bundle = service.builtin.as_ref();
+        let bundle = bundle.map_or_else(|| watch::channel(Vec::new()).1, |issuer| issuer.ca_bundle());
+        let namespace = catalogd_namespace(service, namespace);
+        let global = service.flags.global_pull_secret.clone();
+        Self { client: service.client.clone(), namespace, global, bundle }
     }
 
     /// Maintains Role and webhook configuration until `stop`. Must run only in the leader.
@@ -113,6 +107,20 @@ impl CatalogdObjects {
         within_deadline(api.patch(CONFIGURATION, &PatchParams::default(), &patch)).await?;
         tracing::info!(configuration = CONFIGURATION, "wrote CA of the webhook");
         Ok(())
+    }
+}
+
+fn catalogd_namespace(service: &Service, namespace: &str) -> String {
+    if namespace.is_empty() { &service.namespace } else { namespace }.to_owned()
+}
+
+/// Starts issuing catalogd's serving certificate, with `--cert-management=builtin`. For every replica, because catalogd
+/// is not ready without it.
+pub(crate) fn issue_certificate(service: &Service, namespace: &str) {
+    if service.builtin.is_some() {
+        let (client, namespace) = (service.client.clone(), catalogd_namespace(service, namespace));
+        let issuer = BuiltinCertificates::new(client, &service.namespace, Component::Catalogd, &namespace);
+        tokio::spawn(issuer.keep(service.shutdown.clone()));
     }
 }
 

@@ -8,6 +8,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use olm_oci::{Config, Proxies, Puller, RegistrySettings};
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
+use olm_runtime::pull_secrets::PullSecrets;
 use olm_serving::Service;
 use olm_serving::ca_pool::{CaPool, CaSources};
 use olm_serving::service::Fatal;
@@ -15,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::bundles::Bundles;
-use crate::catalogd::CatalogdObjects;
+use crate::catalogd::{CatalogdObjects, issue_certificate};
 use crate::catalogs::{self, Catalogs};
 use crate::certificates::{Times, WebhookCertificates};
 use crate::extension;
@@ -27,29 +28,50 @@ use crate::platform;
 use crate::revision;
 use crate::revision_cache::RevisionCache;
 
-/// Runs all controllers until the service stops. Only the leader starts most of them.
+/// Runs all controllers until the service stops. Only the leader starts most of them: when it loses its Lease, all of
+/// them end, with their caches and memories, and start anew when it leads again.
 ///
 /// # Errors
 /// A file, cache folder or CA cannot be read, or the client cannot be created.
 pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
-    let catalogs =
-        Arc::new(Catalogs::open(flags.cache_path.join("catalogs"), catalogd_pool(&service, &flags)?)?);
-    let events = Events::new(service.client.clone(), service.component);
-    let mut secrets = service.pull_secrets(events.clone())?;
-    let pulling = Config { credentials: secrets.source(), ..flags.pulling()? };
-    let settings = RegistrySettings::of(&pulling);
-    let policy = pulling.policy.clone();
-    let puller = Puller::new(pulling);
-    service.metrics.register_images(puller.limits_exceeded(), policy);
-    let bundles = Bundles::open(&flags.cache_path.join("unpack"), puller, &service.shutdown)?;
-    // Until then, pulls that need credentials fail and are retried.
-    if let Err(error) = secrets.sync().await {
-        tracing::error!(%error, "failed to read registry credentials");
+    let pool = catalogd_pool(&service, &flags)?;
+    issue_certificate(&service, &flags.catalogd_namespace);
+    loop {
+        service.metrics.start_anew();
+        let pulls = service.shutdown.child_token();
+        let _end = pulls.clone().drop_guard();
+        // Opened before the Lease is held: errors end a follower, too.
+        let catalogs = Arc::new(Catalogs::open(flags.cache_path.join("catalogs"), Arc::clone(&pool))?);
+        let mut secrets = service.pull_secrets(Events::new(service.client.clone(), service.component))?;
+        let pulling = Config { credentials: secrets.source(), ..flags.pulling()? };
+        let settings = RegistrySettings::of(&pulling);
+        let policy = pulling.policy.clone();
+        let puller = Puller::new(pulling);
+        service.metrics.register_images(puller.limits_exceeded(), policy);
+        let bundles = Bundles::open(&flags.cache_path.join("unpack"), puller, &pulls)?;
+        // Until then, pulls that need credentials fail and are retried.
+        if let Err(error) = secrets.sync().await {
+            tracing::error!(%error, "failed to read registry credentials");
+        }
+        let Some(leader) = service.lead().await else { return Ok(()) };
+        let leading = lead(&leader.service, &flags, catalogs, bundles, secrets, settings);
+        if let Some(ended) = leader.leadership.lost.run_until_cancelled(leading).await {
+            return ended;
+        }
+        tracing::info!("stopped leading");
+        service.readiness.ready(extension::INFORMERS);
     }
-    let catalogd_objects = CatalogdObjects::new(&service, &flags.catalogd_namespace);
-    if !service.lead().await {
-        return Ok(());
-    }
+}
+
+/// Runs the controllers of the leader until the service stops.
+async fn lead(
+    service: &Service,
+    flags: &Flags,
+    catalogs: Arc<Catalogs>,
+    bundles: Bundles,
+    secrets: PullSecrets,
+    settings: RegistrySettings,
+) -> Result<(), Fatal> {
     service.readiness.not_ready(extension::INFORMERS, "the caches are not synced");
     let stop = service.shutdown.clone();
     let requeued = Arc::clone(&catalogs);
@@ -57,8 +79,9 @@ pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
     let requeued = Arc::clone(&catalogs);
     let follow = settings.follow(move || requeued.requeue_extensions());
     tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
-    let mut tasks = start_controllers(&service, &flags, catalogs, bundles, events);
-    tasks.spawn(catalogd_objects.lead(stop));
+    let events = Events::new(service.client.clone(), service.component);
+    let mut tasks = start_controllers(service, flags, catalogs, bundles, events);
+    tasks.spawn(CatalogdObjects::new(service, &flags.catalogd_namespace).lead(stop));
     while let Some(ended) = tasks.join_next().await {
         ended?;
     }

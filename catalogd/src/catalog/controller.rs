@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kube::ResourceExt;
 use kube::api::Api;
 use kube::runtime::reflector;
+use kube::{Client, ResourceExt};
 use olm_api::ClusterCatalog;
 use olm_oci::Puller;
 use olm_runtime::background::Background;
@@ -52,6 +52,8 @@ pub struct Controller {
     external_url: String,
     pub(super) status_summary: bool,
     leading: AtomicBool,
+    /// Client of the last leadership for writes, which fail once it has ended.
+    writer: Mutex<Api<ClusterCatalog>>,
     pub(super) reconciles: Reconciles,
     /// Digest reference of the image and the record of its last success, by catalog name.
     pub(super) records: Mutex<HashMap<String, (String, UnpackRecord)>>,
@@ -118,6 +120,7 @@ impl Controller {
             external_url,
             status_summary: service.gates.enabled(STATUS_SUMMARY),
             leading: AtomicBool::new(false),
+            writer: Mutex::new(Api::all(service.client.clone())),
             reconciles: Reconciles::new(NAME, "ClusterCatalog", CONCURRENCY, Arc::clone(&service.metrics)),
             records: Mutex::default(),
             polls: Polls::default(),
@@ -133,9 +136,24 @@ impl Controller {
         }
     }
 
-    /// Makes this replica the leader, which polls registries and writes status, and retries all catalogs.
-    pub fn lead(&self) {
+    /// Makes this replica the leader, which polls registries and writes status with `client`, and retries all catalogs.
+    pub fn lead(&self, client: Client) {
+        *self.writer.lock() = Api::all(client);
         self.leading.store(true, Ordering::Release);
+        self.start_anew();
+    }
+
+    /// Makes this replica a follower again.
+    pub fn follow(&self) {
+        self.leading.store(false, Ordering::Release);
+        self.start_anew();
+    }
+
+    /// Forgets all attempts, and retries all catalogs.
+    fn start_anew(&self) {
+        for catalog in self.catalogs.state() {
+            self.forget(&catalog.name_any());
+        }
         self.tried.lock().clear();
         self.retry_all();
     }
@@ -153,6 +171,10 @@ impl Controller {
 
     pub(super) fn is_leading(&self) -> bool {
         self.leading.load(Ordering::Acquire)
+    }
+
+    pub(super) fn writer(&self) -> Api<ClusterCatalog> {
+        self.writer.lock().clone()
     }
 
     pub(super) fn base_url(&self, name: &str) -> String {

@@ -258,7 +258,7 @@ impl Controller {
         report(&mut status, resolution.as_ref(), catalog.metadata.generation, now);
         set_signature(&mut status, signature, catalog.metadata.generation, now);
         summary::update(&mut status, self.status_summary, catalog.metadata.generation, now);
-        let written = write_status(&self.api, catalog, &status).await;
+        let written = write_status(&self.writer(), catalog, &status).await;
         let written = written.map_err(|error| ReconcileError::write("error updating status", &error))?;
         self.publish_event(catalog, &status);
         Ok(written.unwrap_or_else(|| catalog.clone()))
@@ -281,7 +281,8 @@ impl Controller {
         metadata["resourceVersion"] = json!(catalog.resource_version());
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         let name = catalog.name_any();
-        let patched = within_deadline(self.api.patch_metadata(&name, &PatchParams::default(), &patch)).await;
+        let writer = self.writer();
+        let patched = within_deadline(writer.patch_metadata(&name, &PatchParams::default(), &patch)).await;
         match patched {
             Ok(_) => Ok(()),
             // Deleted already: no finalizer to remove.

@@ -12,13 +12,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 use kube::runtime::reflector::ObjectRef;
-use tokio::time::Instant;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::backoff::with_jitter;
 use crate::cluster::within;
+use crate::leadership::Leadership;
 
-/// Jitter of client-go: a candidate waits up to 1.2 times longer than the retry period.
-const JITTER: f64 = 1.2;
+/// Largest part of the retry period that is added to the wait of a candidate.
+const JITTER: f64 = 0.5;
 
 /// The three durations of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,25 +44,26 @@ impl Timing {
 enum AttemptResult {
     /// This candidate holds the Lease.
     Held,
-    /// Another candidate holds the Lease.
-    HeldBy(String),
+    /// Another candidate holds the Lease, and nobody else may acquire it within this time.
+    HeldBy(String, Duration),
     /// 409: the Lease changed between our read and our write.
     Conflict,
 }
 
-/// The record that acquires or renews the Lease, or the holder to wait for. Pure. `unchanged_for` is the time since
-/// the record last changed.
+/// The record that acquires or renews the Lease, or the holder to wait for and for how long. Pure. `unchanged_for` is
+/// the time since the record last changed.
 fn decide(
     record: &LeaseSpec,
     identity: &str,
     unchanged_for: Duration,
     timing: Timing,
     now: Timestamp,
-) -> Result<LeaseSpec, String> {
+) -> Result<LeaseSpec, (String, Duration)> {
     let holder = record.holder_identity.as_deref().unwrap_or_default();
     let valid_for = u64::try_from(record.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
-    if !holder.is_empty() && holder != identity && unchanged_for < Duration::from_secs(valid_for) {
-        return Err(holder.to_owned());
+    let left = Duration::from_secs(valid_for).saturating_sub(unchanged_for);
+    if !holder.is_empty() && holder != identity && !left.is_zero() {
+        return Err((holder.to_owned(), left));
     }
     let is_ours = holder == identity;
     let transitions = record.lease_transitions.unwrap_or(0);
@@ -84,6 +87,8 @@ pub struct Election {
     identity: String,
     timing: Timing,
     observed: Option<(LeaseSpec, Instant)>,
+    /// The renew deadline after the start of the last write that succeeded: others see the write later than that.
+    expires: watch::Sender<Instant>,
 }
 
 impl Election {
@@ -97,49 +102,58 @@ impl Election {
             identity,
             timing,
             observed: None,
+            expires: watch::Sender::new(Instant::now()),
         }
     }
 
-    /// Waits until this candidate holds the Lease.
-    pub async fn acquire(&mut self) {
+    /// Waits until this candidate holds the Lease. [`Self::hold`] must follow.
+    pub async fn acquire(&mut self) -> Leadership {
         tracing::info!(lease = self.name, identity = self.identity, "attempting to acquire leader lease");
         let mut other = String::new();
         loop {
+            let mut wait = with_jitter(self.timing.retry_period, JITTER);
             match self.attempt().await {
                 Ok(AttemptResult::Held) => break,
-                Ok(AttemptResult::HeldBy(holder)) if holder != other => {
-                    tracing::info!(lease = self.name, holder, "lease is held by another process");
-                    other = holder;
+                Ok(AttemptResult::HeldBy(holder, left)) => {
+                    wait = wait.min(left);
+                    if holder != other {
+                        tracing::info!(lease = self.name, holder, "lease is held by another process");
+                        other = holder;
+                    }
                 }
-                Ok(_) => {}
+                Ok(AttemptResult::Conflict) => {}
                 Err(error) => tracing::error!(lease = self.name, %error, "failed to acquire lease"),
             }
-            tokio::time::sleep(with_jitter(self.timing.retry_period, JITTER)).await;
+            tokio::time::sleep(wait).await;
         }
         tracing::info!(lease = self.name, identity = self.identity, "successfully acquired lease");
-        self.publish_event("became leader").await;
+        // Not awaited: the Lease must be renewed meanwhile.
+        tokio::spawn(self.publish_event("became leader"));
+        Leadership::new(self.expires.subscribe())
     }
 
-    /// Renews the Lease. Returns when it is lost.
+    /// Renews the Lease. Returns when it is lost. An attempt that takes longer than the retry period, as with a slow
+    /// admission webhook, is followed by the next one at once.
     pub async fn hold(&mut self) {
+        let mut next = Instant::now() + self.timing.retry_period;
         loop {
-            tokio::time::sleep(self.timing.retry_period).await;
-            let renewed = tokio::time::timeout(self.timing.renew_deadline, async {
-                loop {
-                    match self.attempt().await {
-                        Ok(AttemptResult::Held) => return true,
-                        Ok(AttemptResult::HeldBy(holder)) => {
-                            tracing::error!(lease = self.name, holder, "lost lease to another holder");
-                            return false;
-                        }
-                        Ok(AttemptResult::Conflict) => {}
-                        Err(error) => tracing::error!(lease = self.name, %error, "failed to renew lease"),
-                    }
-                    tokio::time::sleep(self.timing.retry_period).await;
+            let deadline = *self.expires.borrow();
+            let attempt = async {
+                sleep_until(next).await;
+                next = Instant::now() + self.timing.retry_period;
+                self.attempt().await
+            };
+            match timeout_at(deadline, attempt).await {
+                Ok(Ok(AttemptResult::Held | AttemptResult::Conflict)) => {}
+                Ok(Ok(AttemptResult::HeldBy(holder, _))) => {
+                    tracing::error!(lease = self.name, holder, "lost lease to another holder");
+                    return;
                 }
-            });
-            if !renewed.await.unwrap_or(false) {
-                return;
+                Ok(Err(error)) => tracing::error!(lease = self.name, %error, "failed to renew lease"),
+                Err(_) => {
+                    tracing::error!(lease = self.name, "lost lease: not renewed within the renew deadline");
+                    return;
+                }
             }
         }
     }
@@ -188,9 +202,10 @@ impl Election {
         let unchanged_for = self.observed.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed());
         let spec = match decide(&record, &self.identity, unchanged_for, self.timing, now()) {
             Ok(spec) => Some(spec),
-            Err(holder) => return Ok(AttemptResult::HeldBy(holder)),
+            Err((holder, left)) => return Ok(AttemptResult::HeldBy(holder, left)),
         };
         let params = PostParams::default();
+        let started = Instant::now();
         let written = match found {
             Some(lease) => {
                 let desired = Lease { spec, ..lease };
@@ -204,6 +219,7 @@ impl Election {
         match written {
             Ok(lease) => {
                 self.observed = Some((lease.spec.unwrap_or_default(), Instant::now()));
+                self.expires.send_replace(started + self.timing.renew_deadline);
                 Ok(AttemptResult::Held)
             }
             Err(kube::Error::Api(status)) if status.code == 409 => Ok(AttemptResult::Conflict),
@@ -212,7 +228,7 @@ impl Election {
     }
 
     /// Writes the Event that client-go writes. Failures are only logged.
-    async fn publish_event(&self, what: &str) {
+    fn publish_event(&self, what: &str) -> impl Future<Output = ()> + Send + use<> {
         let at = now();
         let (pod, _) = self.identity.split_once('_').unwrap_or((&self.identity, ""));
         let event = Event {
@@ -231,10 +247,11 @@ impl Election {
             last_timestamp: Some(Time(at)),
             ..Event::default()
         };
-        let params = PostParams::default();
-        let written = within(self.timing.call_deadline(), self.events.create(&params, &event)).await;
-        if let Err(error) = written {
-            tracing::debug!(%error, "failed to write leader election event");
+        let (events, limit) = (self.events.clone(), self.timing.call_deadline());
+        async move {
+            if let Err(error) = within(limit, events.create(&PostParams::default(), &event)).await {
+                tracing::debug!(%error, "failed to write leader election event");
+            }
         }
     }
 }
@@ -269,12 +286,14 @@ mod tests {
     #[test]
     fn lease_is_acquired_when_expired_or_released() {
         let now = Timestamp::from_second(900).unwrap();
-        // (record, seconds unchanged) → Ok((acquired at, transitions)) if acquired or renewed, else Err(holder)
+        // (record, seconds unchanged) → Ok((acquired at, transitions)) if acquired or renewed, else Err((holder, seconds
+        // to wait))
         let rows = [
             (LeaseSpec::default(), 0, Ok((900, 1))),
             (record("me_1", 137, 3), 0, Ok((100, 3))),
             (record("me_1", 137, 3), 500, Ok((100, 3))),
-            (record("other_2", 137, 3), 136, Err("other_2")),
+            (record("other_2", 137, 3), 136, Err(("other_2", 1))),
+            (record("other_2", 137, 3), 7, Err(("other_2", 130))),
             (record("other_2", 137, 3), 137, Ok((900, 4))),
             (record("other_2", 15, 3), 20, Ok((900, 4))),
             // Released.
@@ -288,7 +307,9 @@ mod tests {
                 assert_eq!(spec.renew_time, Some(MicroTime(now)));
                 (spec.acquire_time.unwrap().0.as_second(), spec.lease_transitions.unwrap())
             });
-            assert_eq!(got, expect.map_err(str::to_owned), "{record:?} unchanged for {unchanged} s");
+            let expect =
+                expect.map_err(|(holder, left): (&str, _)| (holder.to_owned(), Duration::from_secs(left)));
+            assert_eq!(got, expect, "{record:?} unchanged for {unchanged} s");
         }
     }
 }

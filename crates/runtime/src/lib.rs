@@ -13,6 +13,7 @@ pub mod events;
 pub mod gates;
 pub mod go_value;
 pub mod installations;
+pub mod leadership;
 pub mod lease;
 pub mod message;
 pub mod metrics;

@@ -52,6 +52,8 @@ fn of_queue(controller: &'static str) -> ConstLabels<2> {
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
+    /// Metrics registered since [`Metrics::start_anew`].
+    renewed: Mutex<Option<Registry>>,
     reconciles: Family<ConstLabels<2>, Counter>,
     errors: ByController<Counter>,
     terminal_errors: ByController<Counter>,
@@ -166,20 +168,33 @@ impl Metrics {
             workers: Workers::default(),
             classic_names: false,
             registry: Mutex::new(registry),
+            renewed: Mutex::default(),
         };
         metrics.register_collector(metrics.workers.clone());
         metrics.register_collector(ProcessMetrics);
         metrics
     }
 
+    /// Drops what was registered since the last call: the controllers that registered it have ended.
+    pub fn start_anew(&self) {
+        *self.renewed.lock() = Some(Registry::default());
+    }
+
     /// Registers a metric and returns it. `_total` is appended to the names of counters.
     pub fn register<M: Metric + Clone>(&self, name: impl Into<String>, help: &str, metric: M) -> M {
-        add_as(&mut self.registry.lock(), name, help, metric)
+        let mut renewed = self.renewed.lock();
+        match &mut *renewed {
+            Some(renewed) => add_as(renewed, name, help, metric),
+            None => add_as(&mut self.registry.lock(), name, help, metric),
+        }
     }
 
     /// Registers metrics that are computed at each scrape.
     pub fn register_collector(&self, collector: impl Collector) {
-        self.registry.lock().register_collector(Box::new(collector));
+        match &mut *self.renewed.lock() {
+            Some(renewed) => renewed.register_collector(Box::new(collector)),
+            None => self.registry.lock().register_collector(Box::new(collector)),
+        }
     }
 
     /// Exports the number of refused images by the limit that they exceed (docs/design/operations.md#image-limits),
@@ -269,7 +284,11 @@ impl Metrics {
     pub fn openmetrics(&self) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
-        let _ = text::encode(&mut out, &self.registry.lock());
+        let _ = text::encode_registry(&mut out, &self.registry.lock());
+        if let Some(renewed) = &*self.renewed.lock() {
+            let _ = text::encode_registry(&mut out, renewed);
+        }
+        let _ = text::encode_eof(&mut out);
         out
     }
 
@@ -346,5 +365,18 @@ mod tests {
         assert!(text.lines().any(|line| line.starts_with("process_resident_memory_bytes ")));
         assert!(!text.contains("# EOF"));
         assert!(metrics.openmetrics().ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn metrics_of_ended_controllers_are_dropped() {
+        let metrics = Metrics::new();
+        for value in [7, 8] {
+            metrics.start_anew();
+            metrics.register("term", "h", Gauge::<i64>::default()).set(value);
+            let text = metrics.openmetrics();
+            let series: Vec<_> = text.lines().filter(|line| line.starts_with("term ")).collect();
+            assert_eq!(series, [format!("term {value}")]);
+            assert!(text.ends_with("# EOF\n") && text.contains("process_resident_memory_bytes"));
+        }
     }
 }

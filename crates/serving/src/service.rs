@@ -11,6 +11,7 @@ use kube::{Api, Client, Config};
 use olm_runtime::component::{Component, version_text};
 use olm_runtime::events::Events;
 use olm_runtime::gates::FeatureGates;
+use olm_runtime::leadership::Leadership;
 use olm_runtime::lease::{Election, Timing};
 use olm_runtime::metrics::Metrics;
 use olm_runtime::pull_secrets::{PullSecrets, own_account};
@@ -72,6 +73,15 @@ pub struct Service {
     body_ended: CancellationToken,
     /// The task that renews the Lease while it is held, then releases it.
     renewal: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+/// A server that leads.
+pub struct Leader {
+    /// The server, with a client that is [fenced](Leadership::fence), and a `shutdown` that is cancelled when the Lease
+    /// is lost, too.
+    pub service: Service,
+    /// The leadership.
+    pub leadership: Leadership,
 }
 
 /// Runs a server until SIGTERM: starts logs, probes, certificate and metrics, runs `body`, then releases the Lease
@@ -272,22 +282,32 @@ impl Service {
     }
 
     /// Waits until this process leads. Without `--leader-elect` it leads at once, unless there is an older
-    /// installation. Returns `false` on shutdown. A lost Lease ends the process with code 1, because its writes
-    /// could conflict with those of the next leader.
-    pub async fn lead(&self) -> bool {
+    /// installation. Returns `None` on shutdown. Call it again after the Lease is lost, once everything that leads has
+    /// ended.
+    pub async fn lead(&self) -> Option<Leader> {
         let lease = self.component.lease_name();
         self.metrics.set_leading(lease, false);
         if !self.flags.allow_multiple_installations {
             let own = pod::own_namespace(&self.namespace);
             let oldest = installations::wait_until_oldest(&self.client, self.component, &own);
-            if self.shutdown.run_until_cancelled(oldest).await.is_none() {
-                return false;
-            }
+            self.shutdown.run_until_cancelled(oldest).await?;
         }
-        if !self.flags.leader_elect {
-            self.metrics.set_leading(lease, true);
-            return true;
-        }
+        let leadership = match self.flags.leader_elect {
+            true => self.shutdown.run_until_cancelled(self.elect(lease)).await?,
+            false => Leadership::endless(),
+        };
+        self.metrics.set_leading(lease, true);
+        let (client, stop) = (leadership.fence(&self.client), self.shutdown.child_token());
+        let (lost, ended) = (leadership.lost.clone(), stop.clone());
+        tokio::spawn(async move {
+            lost.cancelled().await;
+            ended.cancel();
+        });
+        Some(Leader { service: Self { client, shutdown: stop, ..self.clone() }, leadership })
+    }
+
+    /// Waits for the Lease, and starts to renew it.
+    async fn elect(&self, lease: &'static str) -> Leadership {
         let timing = Timing {
             lease_duration: self.flags.leader_elect_lease_duration,
             renew_deadline: self.flags.leader_elect_renew_deadline,
@@ -296,20 +316,17 @@ impl Service {
         let identity = pod::lease_identity();
         let client = self.lease_client.clone();
         let mut election = Election::new(client, &self.namespace, lease, identity, timing);
-        if self.shutdown.run_until_cancelled(election.acquire()).await.is_none() {
-            return false;
-        }
-        self.metrics.set_leading(lease, true);
-        let body_ended = self.body_ended.clone();
+        let leadership = election.acquire().await;
+        let (body_ended, lost) = (self.body_ended.clone(), leadership.lost.clone());
         let renewal = tokio::spawn(async move {
             if body_ended.run_until_cancelled(election.hold()).await.is_some() {
-                tracing::error!("leader election lost");
-                std::process::exit(1);
+                tracing::error!(lease, "leader election lost");
+                return lost.cancel();
             }
             election.release().await;
         });
         *self.renewal.lock().await = Some(renewal);
-        true
+        leadership
     }
 
     /// Runs the body. The server becomes ready when the body first awaits. After the stop signal the body has a

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Namespace, Secret, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
@@ -33,6 +34,7 @@ async fn replicas_share_certificates_lease_and_credentials() {
     certificates_are_made_once(&plane).await;
     other_namespace_gets_a_certificate_and_no_authority(&plane).await;
     one_candidate_leads(&plane).await;
+    lease_is_held_while_a_webhook_on_leases_hangs(&plane).await;
     credentials_follow_the_secrets(&plane).await;
 }
 
@@ -97,8 +99,8 @@ async fn other_namespace_gets_a_certificate_and_no_authority(plane: &ControlPlan
 
 async fn one_candidate_leads(plane: &ControlPlane) {
     let timing = Timing {
-        lease_duration: Duration::from_secs(2),
-        renew_deadline: Duration::from_secs(1),
+        lease_duration: Duration::from_secs(3),
+        renew_deadline: Duration::from_secs(2),
         retry_period: Duration::from_millis(100),
     };
     let candidate =
@@ -119,8 +121,8 @@ async fn one_candidate_leads(plane: &ControlPlane) {
     let mut second = candidate("second_2");
     tokio::select! {
         () = first.hold() => panic!("lost the lease while renewing"),
-        () = second.acquire() => panic!("two leaders"),
-        () = tokio::time::sleep(Duration::from_secs(4)) => {}
+        _ = second.acquire() => panic!("two leaders"),
+        () = tokio::time::sleep(2 * timing.lease_duration) => {}
     }
     second.acquire().await;
     let held = record().await;
@@ -135,6 +137,39 @@ async fn one_candidate_leads(plane: &ControlPlane) {
     assert_eq!((released.holder_identity.as_deref(), released.lease_duration_seconds), (Some(""), Some(1)));
     first.acquire().await;
     assert_eq!(record().await.lease_transitions, Some(2));
+}
+
+/// As with a policy engine that has a webhook on everything: with `failurePolicy: Ignore`, each write succeeds after the
+/// timeout of the webhook. The durations are a fifth of those in the install files and of the longest usual timeout.
+async fn lease_is_held_while_a_webhook_on_leases_hangs(plane: &ControlPlane) {
+    let timing = Timing {
+        lease_duration: Duration::from_secs(6),
+        renew_deadline: Duration::from_millis(4800),
+        retry_period: Duration::from_millis(600),
+    };
+    let candidate =
+        |identity: &str| Election::new(plane.client(), NAMESPACE, "slow", identity.to_owned(), timing);
+    let mut first = candidate("first_1");
+    let leadership = first.acquire().await;
+    // Accepts connections, and never answers.
+    let webhook = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/", webhook.local_addr().unwrap());
+    let configurations: Api<ValidatingWebhookConfiguration> = Api::all(plane.client());
+    let configuration = serde_json::from_value(json!({"metadata": {"name": "hangs"}, "webhooks": [{
+        "name": "hangs.example.com", "clientConfig": {"url": url}, "failurePolicy": "Ignore", "timeoutSeconds": 2,
+        "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "rules": [{"apiGroups": ["coordination.k8s.io"], "apiVersions": ["*"], "operations": ["UPDATE"],
+            "resources": ["leases"]}]}]}))
+    .unwrap();
+    configurations.create(&PostParams::default(), &configuration).await.unwrap();
+    let mut second = candidate("second_2");
+    tokio::select! {
+        () = first.hold() => panic!("lost the lease to slow calls"),
+        _ = second.acquire() => panic!("two leaders"),
+        () = tokio::time::sleep(3 * timing.lease_duration) => {}
+    }
+    configurations.delete("hangs", &DeleteParams::default()).await.unwrap();
+    assert!(!leadership.lost.is_cancelled());
 }
 
 // Case operations-a19
@@ -162,7 +197,7 @@ async fn client_go_candidates_and_ours_exclude_each_other() {
     let go = plane.go_candidate(NAMESPACE, "both").unwrap();
     leads(is_of_go).await;
     tokio::select! {
-        () = ours.acquire() => panic!("two leaders"),
+        _ = ours.acquire() => panic!("two leaders"),
         () = tokio::time::sleep(twice) => {}
     }
     drop(go);

@@ -24,7 +24,7 @@ use crate::alone;
 pub(crate) const SERVERS: [Server; 2] = [Server::Catalogd, Server::OperatorController];
 
 /// Maximum time without a leader after its loss.
-pub(crate) const FAILOVER: Duration = Duration::from_secs(20);
+pub(crate) const FAILOVER: Duration = Duration::from_secs(35);
 /// Maximum time without a leader after SIGTERM: two retry periods of the other candidate.
 const HANDOVER: Duration = Duration::from_secs(9);
 
@@ -129,7 +129,7 @@ async fn leads_again_when_killed(cluster: &Cluster, server: Server) -> Result<bo
     let (leads, _ready_too) = pair(cluster, server).await?;
     let held = lease(cluster, server).await?;
     let identity = format!("{}_{}", leads.name_any(), leads.uid().unwrap_or_default());
-    ensure!(held.holder_identity == Some(identity) && held.lease_duration_seconds == Some(12), "{held:?}");
+    ensure!(held.holder_identity == Some(identity) && held.lease_duration_seconds == Some(30), "{held:?}");
     let since = Instant::now();
     if !signal(&leads, "-KILL")? {
         return Ok(false);
@@ -145,7 +145,7 @@ async fn leads_again_when_killed(cluster: &Cluster, server: Server) -> Result<bo
     Ok(true)
 }
 
-/// Stops the leader with SIGSTOP, so that its liveness probe fails. After SIGCONT it must not lead again.
+/// Stops the leader with SIGSTOP for longer than its Lease is valid. After SIGCONT it must not lead again.
 async fn is_followed_when_it_hangs(scenario: &Scenario, server: Server) -> Result<()> {
     let cluster = &scenario.cluster;
     let (leads, follows) = pair(cluster, server).await?;
@@ -162,12 +162,6 @@ async fn is_followed_when_it_hangs(scenario: &Scenario, server: Server) -> Resul
     ensure!(took < FAILOVER, "{}: no leader for {took:?}", server.name());
     println!("{}: new leader {took:?} after the leader hung", server.name());
     served?;
-    let pods: Api<Pod> = cluster.within(SYSTEM);
-    let ended = |pod: Option<&Pod>| {
-        let container = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.as_ref()?.first());
-        container.and_then(|found| Some(found.last_state.as_ref()?.terminated.as_ref()?.exit_code)) == Some(1)
-    };
-    cluster.wait(&pods, &leads.name_any(), "exited with code 1", ended).await?;
     wait_rolled_out(cluster, server).await?;
     ensure!(leader(cluster, server).await? == follows.name_any(), "the former leader leads again");
     Ok(())
