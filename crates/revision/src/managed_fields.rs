@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use olm_api::names::REVISION_ENGINE_MANAGER;
 use serde_json::{Map, Value, json};
 
-use crate::object::{ObjectKey, is_crd, text};
+use crate::object::{gvk, is_crd, text};
 
 pub(crate) fn entries(object: &Value) -> &[Value] {
     object.pointer("/metadata/managedFields").and_then(Value::as_array).map_or(&[], Vec::as_slice)
@@ -75,23 +75,64 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     Some(list)
 }
 
-/// Merge patch that removes the conversion webhook of a CRD that is no longer converted. `None` if an apply removes it.
-/// An apply leaves the CA bundle of another manager, such as cert-manager, and the API server rejects a lone one
+/// The managedFields of a CRD with its whole live conversion in our apply entry only, so that an apply of `desired`
+/// removes the webhook. `None` if that apply keeps or removes it as it is. A conversion that neither `desired` nor an
+/// entry of `managers` lists belongs to another writer, such as the operator, and stays.
+///
+/// An apply alone would leave fields that another manager owns, such as an injected CA bundle, or nobody, such as a
+/// defaulted port. The API server rejects them without the strategy Webhook
 /// (docs/design/apply.md#field-ownership-and-writes).
-pub(crate) fn unconverted(desired: &Value, actual: &Value) -> Option<Value> {
+pub(crate) fn taken_over_conversion(
+    desired: &Value,
+    actual: &Value,
+    managers: &[&str],
+) -> Option<Vec<Value>> {
+    const CONVERSION: &str = "/fieldsV1/f:spec/f:conversion";
     let is_converted = |object: &Value| text(object, "/spec/conversion/strategy") == "Webhook";
-    let is_foreign =
-        |entry: &Value| !is_ours(entry) && entry.pointer("/fieldsV1/f:spec/f:conversion").is_some();
-    let applies = is_crd(&ObjectKey::of(desired).gvk)
-        && is_converted(actual)
-        && !is_converted(desired)
-        && entries(actual).iter().any(is_foreign);
-    applies.then(|| {
-        json!({
-            "metadata": {"resourceVersion": actual["metadata"]["resourceVersion"]},
-            "spec": {"conversion": {"strategy": "None", "webhook": null}},
-        })
-    })
+    if !is_crd(&gvk(actual)) || !is_converted(actual) || is_converted(desired) {
+        return None;
+    }
+    let (listing, mut list): (Vec<&Value>, _) = (
+        entries(actual).iter().filter(|entry| entry.pointer(CONVERSION).is_some()).collect(),
+        entries(actual).to_vec(),
+    );
+    let is_set_by_us = desired.pointer("/spec/conversion").is_some_and(|conversion| !conversion.is_null())
+        || listing.iter().any(|entry| managers.contains(&text(entry, "/manager")));
+    let all = field_set(actual.pointer("/spec/conversion")?);
+    let is_ours_alone = matches!(listing[..], [entry] if is_ours(entry) && includes(&entry["fieldsV1"]["f:spec"]["f:conversion"], &all));
+    if !is_set_by_us || is_ours_alone {
+        return None;
+    }
+    for fields in list.iter_mut().filter_map(|entry| entry.get_mut("fieldsV1")?.as_object_mut()) {
+        if let Some(Value::Object(spec)) = fields.get_mut("f:spec") {
+            spec.remove("f:conversion");
+            if spec.is_empty() {
+                fields.remove("f:spec");
+            }
+        }
+    }
+    list.retain(|entry| is_ours(entry) || entry["fieldsV1"] != json!({}));
+    let target = list.iter().position(is_ours).unwrap_or_else(|| {
+        list.push(json!({"manager": REVISION_ENGINE_MANAGER, "operation": "Apply",
+            "apiVersion": actual["apiVersion"], "fieldsType": "FieldsV1", "fieldsV1": {}}));
+        list.len() - 1
+    });
+    union(&mut list[target]["fieldsV1"], &json!({"f:spec": {"f:conversion": all}}));
+    Some(list)
+}
+
+/// Field set of a value without keyed lists.
+fn field_set(value: &Value) -> Value {
+    let members = value.as_object().into_iter().flatten();
+    members.map(|(name, value)| (format!("f:{name}"), field_set(value))).collect::<Map<_, _>>().into()
+}
+
+/// `true` if a field set has all fields of another one.
+fn includes(all: &Value, some: &Value) -> bool {
+    some.as_object()
+        .into_iter()
+        .flatten()
+        .all(|(step, below)| all.get(step).is_some_and(|all| includes(all, below)))
 }
 
 /// Merges one field set into another.
@@ -268,28 +309,40 @@ mod tests {
     const OURS: &str = REVISION_ENGINE_MANAGER;
 
     #[test]
-    fn webhook_is_removed_from_crd_if_another_manager_owns_its_ca() {
-        let crd = |strategy: &str, managed: &[Value]| {
+    fn conversion_is_taken_over_if_a_revision_set_it_and_an_apply_leaves_a_part() {
+        let service = json!({"f:service": {"f:name": {}, "f:port": {}}});
+        let of = |client: Value| json!({"f:spec": {"f:conversion": {"f:strategy": {}, "f:webhook": {"f:clientConfig": client}}}});
+        let crd = |managed: &[Value]| {
+            let client = json!({"caBundle": "eA==", "service": {"name": "s", "port": 443}});
             json!({
                 "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": {"name": "a.io", "resourceVersion": "7", "managedFields": managed},
-                "spec": {"conversion": {"strategy": strategy}},
+                "metadata": {"name": "a.io", "managedFields": managed},
+                "spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": client}}},
             })
         };
+        let whole = json!({"f:caBundle": {}, "f:service": {"f:name": {}, "f:port": {}}});
         let authority =
             json!({"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}});
-        let injected = [entry("cert-manager-cainjector", "Apply", authority.clone())];
-        let mut plain = crd("", &[]);
-        plain["spec"] = json!({});
-        let patch = json!({
-            "metadata": {"resourceVersion": "7"},
-            "spec": {"conversion": {"strategy": "None", "webhook": null}},
-        });
-        assert_eq!(unconverted(&plain, &crd("Webhook", &injected)), Some(patch.clone()));
-        assert_eq!(unconverted(&crd("None", &[]), &crd("Webhook", &injected)), Some(patch));
-        assert_eq!(unconverted(&crd("Webhook", &[]), &crd("Webhook", &injected)), None);
-        assert_eq!(unconverted(&plain, &crd("None", &injected)), None);
-        assert_eq!(unconverted(&plain, &crd("Webhook", &[entry(OURS, "Apply", authority)])), None);
+        let injected = entry("cert-manager-cainjector", "Apply", authority);
+        let (ours, all) = (entry(OURS, "Apply", of(service)), entry(OURS, "Apply", of(whole.clone())));
+        let (plain, none) = (json!({}), json!({"spec": {"conversion": {"strategy": "None"}}}));
+        let operator = entry("operator", "Update", of(whole));
+        let taken =
+            |desired: &Value, managed: &[Value]| taken_over_conversion(desired, &crd(managed), &[OURS]);
+        assert_eq!(taken(&plain, &[ours.clone(), injected.clone()]), Some(vec![all.clone()]));
+        assert_eq!(taken(&plain, std::slice::from_ref(&ours)), Some(vec![all.clone()]), "an unowned field");
+        assert_eq!(taken(&plain, std::slice::from_ref(&all)), None, "an apply removes it");
+        let entry_of_labels = entry(OURS, "Apply", json!({"f:metadata": {}}));
+        for managed in [vec![operator.clone()], vec![entry_of_labels, operator.clone()], vec![]] {
+            assert_eq!(taken(&plain, &managed), None, "no revision set it: {managed:?}");
+        }
+        let taken_none = taken(&none, &[operator]).unwrap();
+        assert_eq!(
+            (&taken_none[0]["fieldsV1"], &taken_none[0]["fieldsType"]),
+            (&all["fieldsV1"], &json!("FieldsV1"))
+        );
+        let still = json!({"spec": {"conversion": {"strategy": "Webhook"}}});
+        assert_eq!(taken(&still, &[ours, injected]), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
 use crate::fields::{Moves, blocking, classic_managers, without_scaled};
-use crate::managed_fields::{agrees, conflicts, unconverted};
+use crate::managed_fields::{agrees, conflicts, taken_over_conversion};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
 use crate::plan::{Plan, check_body, plan};
@@ -29,6 +29,15 @@ pub(super) struct Observed {
     pub(super) plan: Plan,
     /// Ownership that a write moves first.
     pub(super) moves: Moves,
+}
+
+impl Observed {
+    /// `true` if the write first takes over the conversion of a CRD, which it removes.
+    fn drops_conversion(&self) -> bool {
+        let taken_over =
+            |actual: &Value| taken_over_conversion(&self.desired, actual, &self.moves.superseded).is_some();
+        self.actual.as_ref().is_some_and(taken_over)
+    }
 }
 
 /// State of an object that was checked.
@@ -149,6 +158,7 @@ impl<C: Cluster> Engine<C> {
             .observed(revision, content, desired, desired_hash, live_hash)
             .await
             .map_err(CheckError::Read)?;
+        let drops_conversion = observed.drops_conversion();
         let body = match (&observed.plan, &observed.actual) {
             (Plan::Create, _)
                 if dry_runs == DryRuns::Omitted && is_built_in(&ObjectKey::of(&observed.desired).gvk) =>
@@ -160,25 +170,26 @@ impl<C: Cluster> Engine<C> {
                 if dry_runs == DryRuns::Omitted
                     // Those of classic OLM follow from the dry run.
                     && !revision.is_migrated
+                    && !drops_conversion
                     && observed.moves.managed_fields(&observed.desired, actual).is_none() =>
             {
                 return Ok(ObjectCheck::Read(observed));
             }
-            // Valid only after the write has removed the webhook.
-            (Plan::Adopt | Plan::Repair, Some(actual))
-                if unconverted(&observed.desired, actual).is_some() =>
-            {
-                return Ok(ObjectCheck::Read(observed));
-            }
             (Plan::Adopt | Plan::Repair, Some(actual)) => {
-                check_body(&observed.desired, actual, &revision.owner)
+                let mut body = check_body(&observed.desired, actual, &revision.owner);
+                if drops_conversion {
+                    // Valid without it only after the takeover of the conversion, which must follow the verdict.
+                    body["spec"]["conversion"] = actual["spec"]["conversion"].clone();
+                }
+                body
             }
             _ => return Ok(ObjectCheck::Read(observed)),
         };
         match self.cluster.apply(&body, true).await {
             Ok(outcome) => {
                 let is_unchanged = |actual| {
-                    hash_of_state(actual) == hash_of_state(&outcome)
+                    !drops_conversion
+                        && hash_of_state(actual) == hash_of_state(&outcome)
                         && observed.moves.managed_fields(&observed.desired, actual).is_none()
                         // A field that only another manager owns can change without our notice.
                         && conflicts(&observed.desired, actual).is_empty()

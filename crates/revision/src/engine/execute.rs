@@ -9,7 +9,7 @@ use crate::cluster::{Cluster, ClusterError};
 use crate::content::ContentObject;
 use crate::error::ObjectError;
 use crate::fields::Moves;
-use crate::managed_fields::{changed, conflicts, unconverted};
+use crate::managed_fields::{changed, conflicts, taken_over_conversion};
 use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version};
 use crate::plan::{Plan, metadata_patch, write_body};
@@ -119,11 +119,11 @@ impl<C: Cluster> Engine<C> {
         };
         let before = resource_version(actual);
         let write = async {
-            let current = match unconverted(desired, actual) {
-                Some(patch) => self.cluster.merge(&key, &patch).await?,
-                None => actual.clone(),
+            let current = self.move_fields(moves, desired, actual.clone()).await?;
+            let current = match taken_over_conversion(desired, &current, &moves.superseded) {
+                Some(entries) => self.own(&key, &current, entries).await?,
+                None => current,
             };
-            let current = self.move_fields(moves, desired, current).await?;
             self.cluster.apply(&write_body(desired, &current, &revision.owner), false).await
         };
         let live = write.await.map_err(|error| ObjectError::new(&key, step, error))?;
@@ -152,12 +152,14 @@ impl<C: Cluster> Engine<C> {
         actual: Value,
     ) -> Result<Value, ClusterError> {
         match moves.managed_fields(desired, &actual) {
-            Some(entries) => {
-                let patch = metadata_patch(&actual, [("managedFields", entries.into())]);
-                self.cluster.merge(&ObjectKey::of(desired), &patch).await
-            }
+            Some(entries) => self.own(&ObjectKey::of(desired), &actual, entries).await,
             None => Ok(actual),
         }
+    }
+
+    /// Writes only the managedFields of an object.
+    async fn own(&self, key: &ObjectKey, actual: &Value, entries: Vec<Value>) -> Result<Value, ClusterError> {
+        self.cluster.merge(key, &metadata_patch(actual, [("managedFields", entries.into())])).await
     }
 }
 

@@ -5,6 +5,7 @@
 
 extern crate olm_tokio as tokio;
 
+mod conversion;
 mod fields;
 mod fixture;
 mod namespaces;
@@ -38,6 +39,9 @@ async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     removal::operator_runs_with_a_ready_pod(&fixture).await;
     removal::crds_are_released_before_any_deletion(&fixture).await;
     removal::conversion_webhook_is_removed_from_a_kept_crd(&fixture).await;
+    conversion::conversion_of_the_operator_survives_repair_and_upgrade(&fixture).await;
+    conversion::dropped_conversion_is_removed_with_fields_of_other_managers(&fixture).await;
+    conversion::rejected_crd_keeps_its_conversion(&fixture).await;
     rollout::terminating_namespace_and_quota_block_the_phase(&fixture).await;
     namespaces::permissions_in_gone_namespaces_are_skipped(&fixture).await;
     ownership::classic_fields_stay_until_the_pod_template_changes(&fixture).await;
