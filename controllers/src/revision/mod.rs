@@ -68,6 +68,8 @@ const CONCURRENCY: u16 = 32;
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
 /// Requeue interval of a revision with objects whose namespaces are gone.
 const SKIPPED_RETRY: Duration = Duration::from_secs(30);
+/// Requeue interval of a revision whose CRDs wait for nothing but their storage version.
+const STAGED_RETRY: Duration = Duration::from_secs(1);
 /// Minimum time between two status writes of a rollout that differ in messages only.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Like [`MESSAGE_INTERVAL`], for a revision with a newer active one.
@@ -442,7 +444,9 @@ impl Context {
             return Pass::of(RevisionOutcome::Retrying(blocker), Some(COLLISION_RETRY));
         }
         if !result.succeeds(set.is_true(types::SUCCEEDED)) {
-            return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), result.next_correction());
+            let staged = result.is_staged().then_some(STAGED_RETRY);
+            let again = staged.into_iter().chain(result.next_correction()).min();
+            return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), again);
         }
         let skipped = result.has_skipped().then_some(SKIPPED_RETRY);
         Pass::of(RevisionOutcome::Complete, skipped.into_iter().chain(result.next_correction()).min())

@@ -33,5 +33,6 @@ mod recent_objects;
 pub mod record;
 mod report;
 pub mod result;
+mod storage_version;
 pub mod teardown;
 pub mod validation;

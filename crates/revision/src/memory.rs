@@ -86,7 +86,12 @@ impl VerifiedObject {
         let action = match result.action {
             Action::Idle | Action::Created | Action::Updated | Action::Recovered => Action::Idle,
             Action::Progressed => Action::Progressed,
-            Action::Collision | Action::Held | Action::Awaited | Action::Skipped | Action::Contended => {
+            Action::Collision
+            | Action::Held
+            | Action::Awaited
+            | Action::Skipped
+            | Action::Contended
+            | Action::Staged => {
                 return None;
             }
         };

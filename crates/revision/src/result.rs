@@ -32,6 +32,8 @@ pub enum Action {
     Held,
     /// Another client changes the object after each correction, and the next one is not due yet.
     Contended,
+    /// The object is a CustomResourceDefinition that is applied but for its storage version. Later phases go on.
+    Staged,
     /// The object is a CustomResourceDefinition that is being deleted.
     Awaited,
     /// The object does not exist, because its namespace is being deleted or does not exist. It is not needed there.
@@ -82,6 +84,10 @@ impl PhaseResult {
         self.validation_error.is_none() && self.objects.iter().all(ObjectResult::is_complete)
     }
 
+    fn has_staged(&self) -> bool {
+        self.objects.iter().any(|object| object.action == Action::Staged)
+    }
+
     /// `true` if some but not all objects moved to a newer revision, or an object collided.
     fn is_in_transition(&self) -> bool {
         let progressed = self.objects.iter().filter(|o| o.action == Action::Progressed).count();
@@ -119,6 +125,16 @@ impl RevisionResult {
 
     /// `true` if every phase was processed and is complete, also for a revision without phases.
     pub fn is_complete(&self) -> bool {
+        self.is_processed() && !self.phases.iter().any(PhaseResult::has_staged)
+    }
+
+    /// `true` if every phase is complete, and only the storage version of a CRD is still to change. The next pass
+    /// does so, and no event may start it.
+    pub fn is_staged(&self) -> bool {
+        self.is_processed() && !self.is_complete()
+    }
+
+    fn is_processed(&self) -> bool {
         self.validation_error.is_none()
             && self.failure.is_none()
             && self.phases.len() == self.phase_count
@@ -184,7 +200,7 @@ impl RevisionResult {
     /// Message of the Available condition with reason ProbeFailure: the first unready object of each incomplete
     /// phase. `None` if no such object is known.
     pub fn probe_failures(&self) -> Option<String> {
-        let incomplete = self.phases.iter().filter(|phase| !phase.is_complete());
+        let incomplete = self.phases.iter().filter(|phase| !phase.is_complete() || phase.has_staged());
         let lines: Vec<&str> = incomplete
             .filter_map(|phase| phase.objects.iter().find_map(|object| object.not_ready.as_deref()))
             .collect();

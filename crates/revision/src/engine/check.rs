@@ -11,9 +11,10 @@ use crate::fields::{Moves, blocking, classic_managers, without_scaled};
 use crate::managed_fields::{agrees, conflicts, taken_over_conversion};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
-use crate::plan::{Plan, check_body, plan};
+use crate::plan::{Plan, check_body, controller, plan};
 use crate::probes::{ProbeResult, ProbeStatus};
 use crate::result::{Action, ObjectResult};
+use crate::storage_version::{backends, with_live_storage};
 
 /// Maximum number of concurrent reads and dry runs of one phase.
 const CONCURRENT_CALLS: usize = 8;
@@ -29,6 +30,8 @@ pub(super) struct Observed {
     pub(super) plan: Plan,
     /// Ownership that a write moves first.
     pub(super) moves: Moves,
+    /// `true` if `desired` has the storage version of the live CRD instead of that of the revision.
+    pub(super) keeps_storage: bool,
 }
 
 impl Observed {
@@ -218,12 +221,21 @@ impl<C: Cluster> Engine<C> {
         }
     }
 
+    /// Desired object, with the keeper.
+    pub(super) fn desired(&self, revision: &Revision, content: &ContentObject) -> Value {
+        let mut desired = desired(content, &revision.owner);
+        if let Some(keeper) = &self.keeper {
+            add_keeper(&mut desired, keeper);
+        }
+        desired
+    }
+
     /// Reads the object and plans its change. `live_hash` is [`hash_of_ours`] of the state that agreed with `desired`.
     pub(super) async fn observed(
         &self,
         revision: &Revision,
         content: &ContentObject,
-        desired: Value,
+        mut desired: Value,
         desired_hash: Hash,
         live_hash: Option<Hash>,
     ) -> Result<Observed, ObjectError> {
@@ -235,6 +247,12 @@ impl<C: Cluster> Engine<C> {
         };
         let mut plan =
             plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection);
+        let staged = match (&plan, &actual) {
+            (Plan::Adopt | Plan::Repair, Some(actual)) => self.staged(revision, &desired, actual).await?,
+            _ => None,
+        };
+        let keeps_storage = staged.is_some();
+        let desired = staged.unwrap_or(desired);
         let desired = match &actual {
             Some(actual) => without_scaled(&desired, actual),
             None => desired,
@@ -245,7 +263,30 @@ impl<C: Cluster> Engine<C> {
         {
             plan = Plan::Keep;
         }
-        Ok(Observed { desired, desired_hash, actual, plan, moves })
+        Ok(Observed { desired, desired_hash, actual, plan, moves, keeps_storage })
+    }
+
+    /// The CRD `desired` with the live storage version, until every Deployment behind its conversion webhook is
+    /// applied and ready. `None` if there is nothing to wait for.
+    async fn staged(
+        &self,
+        revision: &Revision,
+        desired: &Value,
+        actual: &Value,
+    ) -> Result<Option<Value>, ObjectError> {
+        let Some(staged) = with_live_storage(desired, actual) else { return Ok(None) };
+        for key in backends(desired, &revision.phases) {
+            let read = self.cluster.get(&key).await;
+            let live = read.map_err(|error| ObjectError::new(&key, "getting object: ", error))?;
+            let is_ready = |live: &Value| {
+                controller(live).is_some_and(|reference| revision.owner.is(reference))
+                    && revision.probes.probe(live).is_ready()
+            };
+            if !live.as_ref().is_some_and(is_ready) {
+                return Ok(Some(staged));
+            }
+        }
+        Ok(None)
     }
 }
 

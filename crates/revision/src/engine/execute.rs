@@ -82,6 +82,9 @@ impl<C: Cluster> Engine<C> {
         if !revision.siblings.is_empty() {
             self.share(&key, &live);
         }
+        if observed.keeps_storage {
+            return Ok((staged(key, &live, &revision.probes), None));
+        }
         let mut result = probed(key, action, &live, &revision.probes);
         if let (Plan::Repair, Some(actual), Action::Updated | Action::Recovered) = (plan, actual, action) {
             let changed = changed(desired, actual);
@@ -167,6 +170,14 @@ pub(super) fn probed(key: ObjectKey, action: Action, live: &Value, probes: &Prob
     let probe = probes.probe(live);
     let not_ready = (!probe.is_ready()).then(|| failure_line(live, &probe));
     ObjectResult { key, action, probe, collision: None, not_ready, contention: None }
+}
+
+/// Result for a CRD whose storage version is still to change.
+fn staged(key: ObjectKey, live: &Value, probes: &Probes) -> ObjectResult {
+    let waits =
+        format!("Object {}: storage version changes when the conversion webhook is ready", key.kind_first());
+    let result = probed(key, Action::Staged, live, probes);
+    ObjectResult { not_ready: Some(result.not_ready.unwrap_or(waits)), ..result }
 }
 
 /// Result for an object with pending changes while the revision is paused.

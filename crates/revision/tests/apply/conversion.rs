@@ -3,7 +3,7 @@
 use olm_revision::result::Action;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, actions, crd, phase, until};
+use crate::fixture::{Fixture, actions, crd, deployment, owner_names, phase, until};
 
 /// CRD with these versions, the last of which is stored.
 fn versioned(plural: &str, kind: &str, versions: &[&str]) -> Value {
@@ -111,4 +111,87 @@ pub(crate) async fn rejected_crd_keeps_its_conversion(fixture: &Fixture) {
     let live = fixture.get(&definition).await.unwrap();
     assert_eq!(live["spec"], before["spec"]);
     assert_eq!(live["metadata"]["generation"], before["metadata"]["generation"]);
+}
+
+/// Service and Deployment of a webhook.
+fn server(namespace: &str) -> [Value; 2] {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": namespace},
+        "spec": {"selector": {"app": "op"}, "ports": [{"port": 443}]}});
+    [service, deployment(namespace, "op")]
+}
+
+/// Versions of the live CRD, the storage version in capitals, and its stored versions.
+async fn live_versions(fixture: &Fixture, definition: &Value) -> (Vec<String>, Value) {
+    let live = fixture.get(definition).await.unwrap();
+    let name = |version: &Value| {
+        let name = version["name"].as_str().unwrap();
+        if version["storage"] == true { name.to_uppercase() } else { name.to_owned() }
+    };
+    let versions = live["spec"]["versions"].as_array().unwrap().iter().map(name).collect();
+    (versions, live["status"]["storedVersions"].clone())
+}
+
+// docs/design/apply.md#storage-version
+pub(crate) async fn storage_version_changes_when_the_webhook_is_ready(fixture: &Fixture) {
+    let ns = "storage";
+    fixture.namespace(ns).await;
+    let service = json!({"name": "s", "namespace": ns});
+    let old = versioned("storages", "Storage", &["v1"]);
+    let new = converted(versioned("storages", "Storage", &["v1", "v2"]), service);
+    let [service, mut op] = server(ns);
+    let of =
+        |definition: &Value, op: &Value| vec![phase("crds", &[definition]), phase("deploy", &[&service, op])];
+    let mut first = fixture.revision(ns, 1, of(&old, &op)).await;
+    until(async || {
+        fixture.reconcile(&first).await;
+        fixture.get(&op).await
+    })
+    .await;
+    let ready = async |op: &Value| {
+        let generation = fixture.get(op).await.unwrap()["metadata"]["generation"].clone();
+        let status = json!({"observedGeneration": generation, "replicas": 1, "updatedReplicas": 1,
+            "conditions": [{"type": "Available", "status": "True"}]});
+        fixture.edit_status(op, json!({"status": status})).await;
+    };
+    ready(&op).await;
+    fixture.complete(&first).await;
+
+    op["spec"]["template"]["spec"]["containers"][0]["image"] = json!("example.test/op:v2");
+    let mut second = fixture.revision(ns, 2, of(&new, &op)).await;
+    first.siblings = vec![second.owner.uid.clone()];
+    second.siblings = vec![first.owner.uid.clone()];
+    let stored_as_v1 = (vec!["V1".to_owned(), "v2".to_owned()], json!(["v1"]));
+    for _ in 0..2 {
+        let result = fixture.reconcile(&second).await;
+        assert!(!result.is_complete() && result.blocker().is_none(), "{result:?}");
+        let failures = result.probe_failures().unwrap();
+        assert!(
+            failures.contains("storage version changes when") && failures.contains(".apps/v1"),
+            "{failures}"
+        );
+        assert_eq!(live_versions(fixture, &new).await, stored_as_v1);
+        assert_eq!(fixture.get(&new).await.unwrap()["spec"]["conversion"]["strategy"], "Webhook");
+        assert_eq!(owner_names(&fixture.get(&op).await.unwrap()).last().unwrap().0, "storage-2");
+    }
+    // The way back is open.
+    let mut third = fixture.revision(ns, 3, of(&old, &op)).await;
+    third.siblings = vec![first.owner.uid.clone(), second.owner.uid.clone()];
+    fixture.reconcile(&third).await;
+    assert_eq!(live_versions(fixture, &new).await, (vec!["V1".to_owned()], json!(["v1"])));
+
+    let mut fourth = fixture.revision(ns, 4, of(&new, &op)).await;
+    fourth.siblings = vec![third.owner.uid.clone()];
+    assert!(!fixture.reconcile(&fourth).await.is_complete());
+    assert_eq!(live_versions(fixture, &new).await, stored_as_v1);
+    ready(&op).await;
+    fixture.complete(&fourth).await;
+    let (versions, _) = live_versions(fixture, &new).await;
+    assert_eq!(versions, ["v1", "V2"]);
+    until(async || {
+        let (_, stored) = live_versions(fixture, &new).await;
+        (stored == json!(["v1", "v2"])).then_some(())
+    })
+    .await;
+    fixture.complete(&fourth).await;
+    assert_eq!(actions(&fixture.complete(&fourth).await), [Action::Idle; 3]);
 }

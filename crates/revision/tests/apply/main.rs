@@ -42,6 +42,7 @@ async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     conversion::conversion_of_the_operator_survives_repair_and_upgrade(&fixture).await;
     conversion::dropped_conversion_is_removed_with_fields_of_other_managers(&fixture).await;
     conversion::rejected_crd_keeps_its_conversion(&fixture).await;
+    conversion::storage_version_changes_when_the_webhook_is_ready(&fixture).await;
     rollout::terminating_namespace_and_quota_block_the_phase(&fixture).await;
     namespaces::permissions_in_gone_namespaces_are_skipped(&fixture).await;
     ownership::classic_fields_stay_until_the_pod_template_changes(&fixture).await;

@@ -1,0 +1,132 @@
+//! Storage version of a CRD that a webhook of the same revision converts: it changes last, when the webhook answers
+//! (docs/design/apply.md#storage-version).
+//!
+//! Pure. The live CRD is the only state: no annotation or memory records the step.
+
+use serde_json::Value;
+
+use crate::content::ContentPhase;
+use crate::object::{ObjectKey, is_crd, text};
+
+/// Name of the version with `storage: true`.
+fn stored(definition: &Value) -> Option<&str> {
+    let versions = definition.pointer("/spec/versions")?.as_array()?;
+    versions
+        .iter()
+        .find(|version| version.get("storage") == Some(&Value::Bool(true)))
+        .map(|one| text(one, "/name"))
+}
+
+/// `desired` with the storage version of the live CRD. `None` if both have the same one, if `desired` does not convert
+/// by a webhook, or lacks that version.
+pub(crate) fn with_live_storage(desired: &Value, actual: &Value) -> Option<Value> {
+    let live = stored(actual)?;
+    if !is_crd(&ObjectKey::of(desired).gvk)
+        || stored(desired)? == live
+        || text(desired, "/spec/conversion/strategy") != "Webhook"
+    {
+        return None;
+    }
+    let mut staged = desired.clone();
+    let mut is_listed = false;
+    for version in staged.pointer_mut("/spec/versions")?.as_array_mut()? {
+        let is_live = text(version, "/name") == live;
+        is_listed |= is_live;
+        version["storage"] = is_live.into();
+    }
+    is_listed.then_some(staged)
+}
+
+/// Deployments of `phases` behind the conversion webhook of `definition`. Empty if the webhook is not one of the
+/// revision, or if the revision has custom resources of the CRD: to store these, the API server would need the webhook
+/// before its Deployment exists.
+pub(crate) fn backends(definition: &Value, phases: &[ContentPhase]) -> Vec<ObjectKey> {
+    let client =
+        |member| text(definition, &format!("/spec/conversion/webhook/clientConfig/service/{member}"));
+    let (namespace, service) = (client("namespace"), client("name"));
+    let keyed = || {
+        let objects = phases.iter().flat_map(|phase| &phase.objects);
+        objects.map(|content| (ObjectKey::of(&content.object), &content.object))
+    };
+    let is = |key: &ObjectKey, group: &str, kind: &str| key.gvk.group == group && key.gvk.kind == kind;
+    let (group, kind) = (text(definition, "/spec/group"), text(definition, "/spec/names/kind"));
+    if keyed().any(|(key, _)| is(&key, group, kind)) {
+        return Vec::new();
+    }
+    let selector = keyed()
+        .find(|(key, _)| is(key, "", "Service") && key.namespace == namespace && key.name == service)
+        .and_then(|(_, service)| {
+            service.pointer("/spec/selector")?.as_object().filter(|all| !all.is_empty())
+        });
+    let Some(selector) = selector else { return Vec::new() };
+    let is_selected = |deployment: &Value| {
+        let labels = deployment.pointer("/spec/template/metadata/labels");
+        selector.iter().all(|(name, value)| labels.and_then(|labels| labels.get(name)) == Some(value))
+    };
+    keyed()
+        .filter(|(key, object)| {
+            is(key, "apps", "Deployment") && key.namespace == namespace && is_selected(object)
+        })
+        .map(|(key, _)| key)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn definition(strategy: &str, versions: &[(&str, bool)]) -> Value {
+        let versions: Vec<Value> =
+            versions.iter().map(|(name, storage)| json!({"name": name, "storage": storage})).collect();
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "spec": {"group": "a.io", "names": {"kind": "A"}, "versions": versions, "conversion": {"strategy": strategy,
+                "webhook": {"clientConfig": {"service": {"namespace": "ns", "name": "s"}}}}}})
+    }
+
+    #[test]
+    fn storage_version_of_live_crd_is_retained_only_with_webhook() {
+        let (v1, v2) = (("v1", true), ("v2", true));
+        let (v1_old, v2_new) = (("v1", false), ("v2", false));
+        let live = definition("None", &[v1]);
+        for (desired, expected) in [
+            (definition("Webhook", &[v1_old, v2]), Some(definition("Webhook", &[v1, v2_new]))),
+            (definition("Webhook", &[v1, v2_new]), None),
+            (definition("None", &[v1_old, v2]), None),
+            (definition("Webhook", &[v2]), None),
+        ] {
+            assert_eq!(with_live_storage(&desired, &live), expected, "{desired}");
+        }
+    }
+
+    #[test]
+    fn backends_are_selected_deployments_of_the_revision() {
+        let service = |selector: Value| {
+            json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "ns"},
+                "spec": {"selector": selector}})
+        };
+        let deployment = |name: &str, namespace: &str, labels: Value| {
+            json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": namespace},
+                "spec": {"template": {"metadata": {"labels": labels}}}})
+        };
+        let custom =
+            json!({"apiVersion": "a.io/v2", "kind": "A", "metadata": {"name": "c", "namespace": "ns"}});
+        let deployments = [
+            deployment("op", "ns", json!({"app": "x", "more": "y"})),
+            deployment("other", "ns", json!({"app": "z"})),
+            deployment("far", "elsewhere", json!({"app": "x"})),
+        ];
+        for (objects, expected) in [
+            (vec![service(json!({"app": "x"}))], &["op"][..]),
+            (vec![service(json!({"app": "x"})), custom], &[]),
+            (vec![service(json!({}))], &[]),
+            (vec![], &[]),
+        ] {
+            let phases =
+                [ContentPhase::inline("a", objects), ContentPhase::inline("b", deployments.to_vec())];
+            let found = backends(&definition("Webhook", &[]), &phases);
+            assert_eq!(found.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), expected);
+        }
+    }
+}
