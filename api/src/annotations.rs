@@ -85,6 +85,9 @@ pub const EXT_PAUSED: &str = "ext.olm.operatorframework.io/paused";
 /// Handling of CRDs and their custom resources on uninstall, on ClusterExtensions: `Delete`, `KeepCRDs` or
 /// `BlockIfInUse` (docs/design/additions.md#uninstall-policy). Copied to the active revisions.
 pub const EXT_UNINSTALL_POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
+/// Replacement of objects without data of their own whose immutable fields differ, on ClusterExtensions: `Allow`
+/// (docs/design/apply.md#immutable-fields). Copied to the active revisions.
+pub const EXT_REPLACE_IMMUTABLE: &str = "ext.olm.operatorframework.io/replace-immutable";
 /// Name of a Secret, on ClusterExtensions: index of a Helm release that is adopted although the extension does not
 /// own it.
 pub const EXT_ADOPT_RELEASE: &str = "ext.olm.operatorframework.io/adopt-release";

@@ -301,7 +301,10 @@ impl Comparison<'_> {
             None => olm_revision::fields::applied(new),
         };
         let created = || objects::whole(ChangeKind::Created, name.clone());
-        let with_note = |change: ObjectChange, note: String| ObjectChange { notes: vec![note], ..change };
+        let with_note = |mut change: ObjectChange, note: String| {
+            change.notes.push(note);
+            change
+        };
         match (self.plan(live), live) {
             (_, None) => Some(match self.cluster.apply(&desired, true).await {
                 // The bundle itself may define the kind.

@@ -82,6 +82,9 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     if let Some(drift) = &state.drift {
         fields.add(0, "Drift", drift);
     }
+    for remedy in &state.remedies {
+        fields.add(0, "Remedy", remedy);
+    }
     let mut text = fields.text;
     text += &conditions(&state.conditions, now, wide);
     for revision in &state.revisions {

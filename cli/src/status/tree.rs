@@ -5,6 +5,7 @@
 use kube::ResourceExt;
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels, names};
+use olm_revision::immutable::remedies;
 use olm_revision::object::ObjectKey;
 use olm_revision::plan::{Owner, Plan, plan};
 use olm_revision::probes::{ProbeStatus, Probes};
@@ -47,6 +48,9 @@ pub(crate) struct ExtensionState {
     /// Last report of corrected drift: fields, their other managers, and numbers of corrections.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) drift: Option<String>,
+    /// Remedies for objects with immutable fields that block the rollout.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) remedies: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
     pub(crate) conditions: Vec<Condition>,
@@ -204,10 +208,11 @@ impl ExtensionState {
         let is_current = |condition: &Condition| condition.observed_generation >= generation;
         let policy = catalog.and_then(|catalog| catalog.upgrade_constraint_policy.as_ref());
         let migrated = sets.iter().find(|set| is_migrated(set));
+        let progressing = conditions::find(&conditions, types::PROGRESSING);
         Self {
             name: extension.metadata.name.clone().unwrap_or_default(),
             health: Health::of(extension),
-            up_to_date: conditions::find(&conditions, types::PROGRESSING).is_some_and(is_current),
+            up_to_date: progressing.is_some_and(is_current),
             namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
             package: catalog.map(|catalog| catalog.package_name.clone()).unwrap_or_default(),
             requested_version: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
@@ -219,6 +224,7 @@ impl ExtensionState {
             adopted_from_helm: migrated.and_then(|set| set.metadata.name.clone()),
             holds: Hold::all(extension),
             drift: None,
+            remedies: progressing.map(|condition| remedies(&condition.message)).unwrap_or_default(),
             created: created(&extension.metadata),
             conditions,
             revisions: Vec::new(),
@@ -402,7 +408,7 @@ impl<'a> ObjectJudge<'a> {
             Plan::Collide => (ObjectStatus::Collision, vec![owner()]),
             Plan::Adopt => (ObjectStatus::NotTaken, vec![owner()]),
             Plan::Create => (ObjectStatus::Missing, Vec::new()),
-            Plan::Repair | Plan::Keep => {
+            Plan::Repair | Plan::Keep | Plan::Replace => {
                 let result = self.probes.probe(live);
                 match result.status {
                     ProbeStatus::True => (ObjectStatus::Ready, Vec::new()),

@@ -1,6 +1,7 @@
-//! Copies settings of an extension to its revisions for the revision controller: the annotations `paused` and
-//! `uninstall-policy` (docs/design/additions.md#uninstall-policy, docs/design/additions.md#pause), and the service
-//! account (docs/design/additions.md#service-account-impersonation).
+//! Copies settings of an extension to its revisions for the revision controller: the annotations `paused`,
+//! `uninstall-policy` and `replace-immutable` (docs/design/additions.md#uninstall-policy, docs/design/additions.md#pause,
+//! docs/design/apply.md#immutable-fields), and the service account
+//! (docs/design/additions.md#service-account-impersonation).
 
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -13,7 +14,8 @@ use crate::install_error::InstallError;
 use crate::revision_writer::is_of_former;
 
 /// Copied annotations.
-pub(super) const MIRRORED: [&str; 2] = [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY];
+pub(super) const MIRRORED: [&str; 3] =
+    [annotations::EXT_PAUSED, annotations::EXT_UNINSTALL_POLICY, annotations::EXT_REPLACE_IMMUTABLE];
 
 /// Copies the rules to the revisions, and the service account to revisions that are being removed. `uid` is that of
 /// the extension. Returns `false` if a revision changed since it was read.
@@ -45,7 +47,7 @@ pub(super) async fn mirror(
 
 /// Patch for a revision. `None` if nothing changes.
 ///
-/// Only active revisions are paused. The policy is also copied to revisions whose teardown has not ended, because
+/// Only active revisions are paused, or replace objects. The policy is also copied to revisions whose teardown has not ended, because
 /// the policy may block it. A new service account is copied only to the latter. The newest revision gets it after
 /// the check of its rights. Revisions of a former extension keep its policy.
 fn patch(
@@ -62,11 +64,12 @@ fn patch(
         true => present(annotations::EXT_UNINSTALL_POLICY),
         false => rules.uninstall_policy.filter(|_| is_active || is_leaving).map(|policy| policy.as_str()),
     };
+    let replaces = (rules.replaces_immutable && is_active).then_some("Allow");
     let has_to_go = !is_active || set.metadata.deletion_timestamp.is_some();
     let account = if is_leaving && has_to_go { account } else { present(annotations::EXT_SERVICE_ACCOUNT) };
     let mut changes = Map::new();
     let keys = MIRRORED.into_iter().chain([annotations::EXT_SERVICE_ACCOUNT]);
-    for (key, desired) in keys.zip([paused, policy, account]) {
+    for (key, desired) in keys.zip([paused, policy, replaces, account]) {
         if present(key) != desired {
             changes.insert(key.to_owned(), desired.map_or(Value::Null, Value::from));
         }
@@ -86,6 +89,7 @@ mod tests {
     use super::*;
 
     const PAUSED: &str = "ext.olm.operatorframework.io/paused";
+    const REPLACE: &str = "ext.olm.operatorframework.io/replace-immutable";
     const POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
 
     // docs/design/additions.md#annotations, docs/design/additions.md#uninstall-policy, docs/design/additions.md#pause
@@ -105,6 +109,7 @@ mod tests {
         let patched = |annotations: Value| json!({"metadata": {"uid": null, "resourceVersion": null, "annotations": annotations}});
         let teardown = ["olm.operatorframework.io/teardown"];
         let keep = Some(UninstallPolicy::KeepCrds);
+        let replacing = ExtensionRules { replaces_immutable: true, ..ExtensionRules::default() };
         let rows = [
             (with("Active", json!({}), &[]), rules(false, None), None),
             (with("Active", json!({"a": "b"}), &[]), rules(true, None), Some(json!({PAUSED: "true"}))),
@@ -120,6 +125,8 @@ mod tests {
             (with("Archived", json!({}), &teardown), rules(true, keep), Some(json!({POLICY: "KeepCRDs"}))),
             (with("Archived", json!({}), &[]), rules(true, keep), None),
             (with("Active", json!({POLICY: "Delete"}), &[]), rules(false, None), Some(json!({POLICY: null}))),
+            (with("Active", json!({}), &[]), replacing.clone(), Some(json!({REPLACE: "Allow"}))),
+            (with("Archived", json!({REPLACE: "Allow"}), &[]), replacing, Some(json!({REPLACE: null}))),
         ];
         for (set, rules, expected) in rows {
             let expected = expected.map(patched);

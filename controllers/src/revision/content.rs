@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
 use olm_api::cluster_object_set::{LifecycleState, ObservedPhase, Phase};
-use olm_api::{ClusterObjectSet, labels};
+use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_revision::content::{
     ContentError, ContentPhase, SecretKey, digests, resolve, resolve_as_is, secrets,
 };
@@ -186,10 +187,15 @@ impl Context {
             owner: owner(set),
             siblings: self.sibling_uids(set),
             // Later revisions pass the annotation on.
-            is_migrated: set.annotations().contains_key(olm_api::annotations::EXT_ADOPT),
+            is_migrated: set.annotations().contains_key(annotations::EXT_ADOPT),
             phases,
             probes: Probes::default(),
             selected_namespaces: selected_namespaces(set).into_iter().flatten().collect(),
+            replaces_immutable: set
+                .annotations()
+                .get(annotations::EXT_REPLACE_IMMUTABLE)
+                .is_some_and(|value| value == "Allow"),
+            creation_delay: if self.is_newest(set) { Duration::ZERO } else { self.pace.recreation },
         }
     }
 

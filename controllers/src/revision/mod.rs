@@ -70,6 +70,8 @@ const BLOCKED_RETRY: Duration = Duration::from_secs(10);
 const SKIPPED_RETRY: Duration = Duration::from_secs(30);
 /// Requeue interval of a revision whose CRDs wait for nothing but their storage version.
 const STAGED_RETRY: Duration = Duration::from_secs(1);
+/// Requeue interval of a revision that leaves missing objects to a newer one.
+const DEFERRED_RETRY: Duration = Duration::from_secs(10);
 /// Minimum time between two status writes of a rollout that differ in messages only.
 const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Like [`MESSAGE_INTERVAL`], for a revision with a newer active one.
@@ -88,6 +90,8 @@ pub struct Pace {
     pub teardown: SignedDuration,
     /// Time that a removal waits for custom resources without a running operator.
     pub operator: Duration,
+    /// Time for which a revision leaves missing objects to a newer active one.
+    pub recreation: Duration,
 }
 
 impl Default for Pace {
@@ -97,6 +101,7 @@ impl Default for Pace {
             longest_retry: Duration::from_secs(60),
             teardown: SignedDuration::from_mins(2),
             operator: Duration::from_secs(10),
+            recreation: Duration::from_secs(30),
         }
     }
 }
@@ -445,7 +450,8 @@ impl Context {
         }
         if !result.succeeds(set.is_true(types::SUCCEEDED)) {
             let staged = result.is_staged().then_some(STAGED_RETRY);
-            let again = staged.into_iter().chain(result.next_correction()).min();
+            let deferred = result.has_deferred().then_some(DEFERRED_RETRY);
+            let again = [staged, deferred, result.next_correction()].into_iter().flatten().min();
             return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), again);
         }
         let skipped = result.has_skipped().then_some(SKIPPED_RETRY);

@@ -122,7 +122,38 @@ pub fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<ObjectChan
     if name.is_secret() {
         fields.iter_mut().for_each(hide);
     }
-    (!fields.is_empty()).then(|| ObjectChange { fields, ..whole(ChangeKind::Changed, name.clone()) })
+    let notes = immutable(name, &fields).map(|field| {
+        format!(
+            "{field} cannot be changed: the object is deleted and created again if annotation {} of the ClusterExtension \
+             is Allow, else the change is rejected",
+            annotations::EXT_REPLACE_IMMUTABLE
+        )
+    });
+    let notes = notes.into_iter().collect();
+    (!fields.is_empty()).then(|| ObjectChange { fields, notes, ..whole(ChangeKind::Changed, name.clone()) })
+}
+
+/// Changed field that the API server never changes, of an object that can be replaced
+/// (docs/design/apply.md#immutable-fields).
+pub(crate) fn immutable(name: &ObjectName, changes: &[FieldChange]) -> Option<&'static str> {
+    let fields: &[&'static str] = match (name.group.as_str(), name.kind.as_str()) {
+        ("apps", "Deployment" | "DaemonSet") => &["spec.selector"],
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &["roleRef"],
+        ("batch", "Job") => &["spec.template", "spec.selector", "spec.completionMode"],
+        ("scheduling.k8s.io", "PriorityClass") => &["value", "preemptionPolicy"],
+        // Absent in the bundle, it is the live one.
+        ("", "Service") => &["spec.clusterIP"],
+        _ => &[],
+    };
+    let is_set = |change: &FieldChange| change.new.is_some();
+    let is_below = |path: &str, field: &str| {
+        path.strip_prefix(field).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    };
+    fields.iter().copied().find(|field| {
+        changes
+            .iter()
+            .any(|change| is_below(&change.path, field) && (is_set(change) || name.kind != "Service"))
+    })
 }
 
 /// Hides Secret data, and annotations, in which `kubectl apply` keeps a copy of the data.
@@ -217,6 +248,41 @@ mod tests {
                 (ChangeKind::Deleted, "A ns/gone".to_owned(), 0)
             ]
         );
+    }
+
+    #[test]
+    fn change_of_immutable_field_has_a_note() {
+        let noted = |api_version: &str, kind: &str, old: Value, new: Value| {
+            let object = |fields: Value| {
+                let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+                object.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+                object
+            };
+            let notes = changes(&[object(old)], &[object(new)]).remove(0).notes;
+            notes.first().map(|note| note.split(' ').next().unwrap().to_owned())
+        };
+        let selector =
+            |app: &str| json!({"spec": {"selector": {"matchLabels": {"app": app}}, "replicas": 1}});
+        let address = |ip: Value| json!({"spec": {"clusterIP": ip, "clusterIPs": [ip], "x": ip}});
+        let (a, b) =
+            (json!({"value": 1, "roleRef": {"name": "a"}}), json!({"value": 2, "roleRef": {"name": "b"}}));
+        for (api_version, kind, old, new, expected) in [
+            ("apps/v1", "Deployment", selector("a"), selector("b"), Some("spec.selector")),
+            ("apps/v1", "StatefulSet", selector("a"), selector("b"), None),
+            (
+                "apps/v1",
+                "Deployment",
+                json!({"spec": {"selectors": 1}}),
+                json!({"spec": {"selectors": 2}}),
+                None,
+            ),
+            ("rbac.authorization.k8s.io/v1", "RoleBinding", a.clone(), b.clone(), Some("roleRef")),
+            ("scheduling.k8s.io/v1", "PriorityClass", a, b, Some("value")),
+            ("v1", "Service", address(json!("10.0.0.1")), address(json!("None")), Some("spec.clusterIP")),
+            ("v1", "Service", address(json!("10.0.0.1")), json!({"spec": {}}), None),
+        ] {
+            assert_eq!(noted(api_version, kind, old, new).as_deref(), expected, "{kind}");
+        }
     }
 
     #[test]

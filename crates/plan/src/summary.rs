@@ -23,6 +23,10 @@ pub fn summary(old: &[Value], new: &[Value]) -> String {
         count(ChangeKind::Changed),
         count(ChangeKind::Deleted)
     )];
+    let immutable =
+        changes.iter().filter(|change| objects::immutable(&change.object, &change.fields).is_some());
+    let immutable = immutable.count();
+    parts.extend((immutable > 0).then(|| format!("immutable fields of {}", counted(immutable, "object"))));
     match permissions::changes(old, new) {
         Ok(subjects) => {
             let gaining = subjects.iter().filter(|subject| !subject.gained.is_empty()).count();
@@ -89,6 +93,15 @@ mod tests {
         assert_eq!(
             summary(&old, &new),
             "1 object created, 1 changed, 1 deleted; permissions gained by 1 subject; CRDs gone; images r.io/a:v2"
+        );
+        let selecting = |app: &str| {
+            let mut deployment = deployment("r.io/a:v1");
+            deployment["spec"]["selector"] = json!({"matchLabels": {"app": app}});
+            deployment
+        };
+        assert_eq!(
+            summary(&[selecting("a")], &[selecting("b")]),
+            "0 objects created, 1 changed, 0 deleted; immutable fields of 1 object"
         );
         assert_eq!(summary(&new, &new), "0 objects created, 0 changed, 0 deleted");
         let many: Vec<Value> = ["a", "b", "c", "d", "e"].map(crd).into();

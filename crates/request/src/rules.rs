@@ -115,6 +115,8 @@ pub struct ExtensionRules {
     pub paused: bool,
     /// Uninstall policy of the extension, if annotated.
     pub uninstall_policy: Option<UninstallPolicy>,
+    /// `true` if objects whose immutable fields differ are deleted and created again.
+    pub replaces_immutable: bool,
     /// Approvals and upgrade windows.
     pub approval: ApprovalRules,
     /// `true` if a rollout that exceeds its progress deadline is rolled back.
@@ -160,6 +162,8 @@ impl ExtensionRules {
         let ignore_operator_condition = read.switch(annotations::EXT_IGNORE_OPERATOR_CONDITION);
         let rollback = read.read(annotations::EXT_ON_FAILURE, |text| named(text, &[("Rollback", true)]));
         let paused = read.switch(annotations::EXT_PAUSED);
+        let replaces_immutable =
+            read.read(annotations::EXT_REPLACE_IMMUTABLE, |text| named(text, &[("Allow", true)]));
         let retry_requested_at = read.annotations.get(annotations::EXT_RETRY_REQUESTED_AT).cloned();
         let uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
         let upgrade_group = read.read(annotations::EXT_UPGRADE_GROUP, group_name);
@@ -175,6 +179,7 @@ impl ExtensionRules {
             crd_check,
             paused,
             uninstall_policy,
+            replaces_immutable: replaces_immutable.unwrap_or_default(),
             approval: ApprovalRules {
                 mode,
                 approved,

@@ -21,7 +21,7 @@ pub enum OnUnknown {
 use OnUnknown::{AnyValue, CountsAs, HoldsUpgrades, NoEffect};
 
 /// Every annotation of ClusterExtensions and ClusterCatalogs, sorted by key.
-pub const SAFE_VALUES: [(&str, OnUnknown); 22] = [
+pub const SAFE_VALUES: [(&str, OnUnknown); 23] = [
     (annotations::EXT_ADOPT, HoldsUpgrades),
     (annotations::EXT_ADOPT_RELEASE, HoldsUpgrades),
     (annotations::EXT_AGGREGATE_API_ROLES, NoEffect),
@@ -39,6 +39,7 @@ pub const SAFE_VALUES: [(&str, OnUnknown); 22] = [
     (annotations::EXT_PAUSED, CountsAs("true")),
     (annotations::EXT_REFRESH_REQUESTED_AT, AnyValue),
     (annotations::EXT_RENEW_WEBHOOK_CERTIFICATES_AT, AnyValue),
+    (annotations::EXT_REPLACE_IMMUTABLE, NoEffect),
     (annotations::EXT_RETRY_REQUESTED_AT, AnyValue),
     (annotations::EXT_UNINSTALL_POLICY, CountsAs("BlockIfInUse")),
     (annotations::EXT_UPGRADE_GROUP, NoEffect),

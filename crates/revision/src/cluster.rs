@@ -111,6 +111,8 @@ pub enum Reason {
     TooManyRequests,
     /// The API server rejects the object.
     Rejected,
+    /// The API server rejects the change of a field that cannot change.
+    Immutable,
     /// The user or service account lacks a permission.
     NotPermitted,
     /// A webhook does not support dry runs, so the object was not checked.
@@ -133,6 +135,7 @@ impl Reason {
                 | Self::AlreadyExists
                 | Self::Conflict
                 | Self::Rejected
+                | Self::Immutable
                 | Self::NotPermitted
         )
     }

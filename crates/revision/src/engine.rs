@@ -11,26 +11,28 @@ mod fast_path;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::core::GroupVersionKind;
 use parking_lot::Mutex;
 use serde_json::Value;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::cluster::{Cluster, ClusterError, Instances};
 use crate::content::{ContentObject, ContentPhase};
 use crate::contention::Contentions;
 use crate::error::EngineError;
-use crate::memory::{Memory, VerifiedObject, VerifiedPhase};
+use crate::memory::{Memory, VerifiedPhase};
 use crate::object::{ObjectKey, served_kind};
 use crate::observed_versions::ObservedVersions;
-use crate::plan::{Owner, add_keeper, desired};
+use crate::plan::{Owner, Plan, add_keeper, desired};
 use crate::probes::Probes;
 use crate::recent_objects::RecentObjects;
 use crate::result::{PhaseResult, RevisionResult};
 use crate::validation::{phase_error, validate};
-use check::{CheckedPhase, DryRuns, ObjectCheck};
-use execute::collided;
+use check::{CheckedPhase, DryRuns, ObjectCheck, Observed};
+use execute::{collided, deferred};
 
 /// Revision to apply.
 #[derive(Clone, Debug)]
@@ -48,6 +50,10 @@ pub struct Revision {
     /// Namespaces that a label selects. Their Roles and RoleBindings are skipped while the namespace is being deleted
     /// or missing (docs/design/namespaces.md#deleted-namespaces).
     pub selected_namespaces: BTreeSet<String>,
+    /// Time for which a missing object is left to newer active revisions. Zero without one.
+    pub creation_delay: Duration,
+    /// `true` to delete and create again objects without data of their own whose immutable fields differ.
+    pub replaces_immutable: bool,
 }
 
 /// Applies and removes the objects of revisions. One engine serves all revisions of a process. No two passes over the
@@ -169,14 +175,13 @@ impl<C: Cluster> Engine<C> {
         let dry_runs = if may_omit { DryRuns::Omitted } else { DryRuns::Made };
         // Remains set if the check fails.
         verified.has_failed = true;
-        let objects = &mut verified.objects;
-        let checked = self.check_phase(revision, phase, objects, dry_runs).await?;
+        let checked = self.check_phase(revision, phase, &verified.objects, dry_runs).await?;
         let is_unchecked = may_omit && checked.creates_or_adopts();
-        let mut result = self.execute_phase(revision, phase, objects, mode, checked).await;
+        let mut result = self.execute_phase(revision, phase, verified, mode, checked).await;
         if is_unchecked && result.as_ref().is_err_and(EngineError::is_explained_by_dry_run) {
             // Repeats the check, to report the error of the dry run.
-            let checked = self.check_phase(revision, phase, objects, DryRuns::Made).await?;
-            result = self.execute_phase(revision, phase, objects, mode, checked).await;
+            let checked = self.check_phase(revision, phase, &verified.objects, DryRuns::Made).await?;
+            result = self.execute_phase(revision, phase, verified, mode, checked).await;
         }
         verified.has_failed = result.as_ref().map_or(true, |phase| phase.validation_error.is_some());
         result
@@ -187,7 +192,7 @@ impl<C: Cluster> Engine<C> {
         &self,
         revision: &Revision,
         phase: &ContentPhase,
-        verified: &mut [Option<VerifiedObject>],
+        VerifiedPhase { objects: verified, missing, .. }: &mut VerifiedPhase,
         mode: Mode,
         checked: CheckedPhase,
     ) -> Result<PhaseResult, EngineError> {
@@ -206,6 +211,9 @@ impl<C: Cluster> Engine<C> {
                 None => continue,
                 Some(ObjectCheck::Unchanged(object)) => Ok((object, verified.take())),
                 Some(ObjectCheck::Skipped(object)) => Ok((object, None)),
+                Some(ObjectCheck::Read(observed)) if leaves_creation(revision, &observed, missing) => {
+                    Ok((deferred(&observed.desired, revision.creation_delay), None))
+                }
                 Some(ObjectCheck::Read(observed)) => {
                     self.execute_with_retry(revision, content, observed, mode).await
                 }
@@ -254,6 +262,23 @@ impl<C: Cluster> Engine<C> {
     pub fn forget(&self, owner_uid: &str) {
         self.memories.lock().remove(owner_uid);
     }
+}
+
+/// `true` while a missing object is left to a newer revision: a superseded one must not recreate what a user deleted to
+/// let the newer one in (docs/design/apply.md#handover). `missing` has the time since which objects are missing.
+fn leaves_creation(
+    revision: &Revision,
+    observed: &Observed,
+    missing: &mut HashMap<ObjectKey, Instant>,
+) -> bool {
+    let key = ObjectKey::of(&observed.desired);
+    let now = Instant::now();
+    let waits = observed.plan == Plan::Create
+        && now.duration_since(*missing.entry(key.clone()).or_insert(now)) < revision.creation_delay;
+    if !waits {
+        missing.remove(&key);
+    }
+    waits
 }
 
 /// Kinds of a phase, for watches.

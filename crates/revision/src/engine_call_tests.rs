@@ -4,6 +4,7 @@
 use super::*;
 use crate::teardown::TeardownOptions;
 use kube::core::ObjectMeta;
+use std::time::Duration;
 
 fn deployment(name: &str) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"}})
@@ -304,4 +305,69 @@ async fn collision_is_reported_before_rejections() {
     assert!(!result.is_complete());
     // Nothing of the phase is written.
     assert_eq!(calls(&engine), ["get x", "get y", "dry-run y", "get z", "dry-run z"]);
+}
+
+// docs/design/apply.md#handover
+#[tokio::test]
+async fn superseded_revision_leaves_missing_object_to_newer_one_for_some_time() {
+    let phases: &[(&str, &[&str])] = &[("a", &["x"])];
+    let (engine, older) = applied(phases).await;
+    let key = ObjectKey::of(&config_map("x"));
+    engine.cluster.0.lock().objects.remove(&key);
+    engine.observed_versions().remove(
+        &key.gvk,
+        &ObjectMeta { name: Some("x".into()), namespace: Some("ns".into()), ..ObjectMeta::default() },
+    );
+    let mut older = Revision { siblings: vec!["u2".into()], creation_delay: Duration::MAX, ..older };
+    for _ in 0..2 {
+        let result = engine.reconcile(&older).await;
+        assert!(result.has_deferred() && !result.is_complete(), "{result:?}");
+        assert_eq!(calls(&engine), ["get x"]);
+        assert_eq!(fast_path(&engine, &older).await, None);
+        calls(&engine);
+    }
+    older.creation_delay = Duration::from_nanos(1);
+    assert!(engine.reconcile(&older).await.is_complete());
+    assert_eq!(calls(&engine), ["get x", "create x"]);
+}
+
+fn immutable(engine: &Engine<Fake>, calls: &[&'static str]) {
+    engine.cluster.0.lock().failures = calls.iter().map(|call| (*call, Reason::Immutable)).collect();
+}
+
+// docs/design/apply.md#immutable-fields
+#[tokio::test]
+async fn immutable_object_is_replaced_after_dry_run_of_its_creation() {
+    let of = |number: i64, siblings: &[&str]| {
+        let owner =
+            Owner { name: format!("r-{number}"), uid: format!("u{number}"), number, extension: "r".into() };
+        let phases = vec![ContentPhase::inline("a", vec![deployment("op")])];
+        let siblings = siblings.iter().map(|&uid| uid.into()).collect();
+        Revision { owner, phases, siblings, probes: Probes::default(), ..revision(&[]) }
+    };
+    let engine = Engine::new(Fake::default());
+    engine.reconcile(&of(1, &[])).await;
+    calls(&engine);
+    let trial = "dry-run olm-dry-run-of-a-replacement";
+    let verdict = ["get op", "apply op", "get op", "dry-run op"];
+    immutable(&engine, &["apply op", "dry-run op"]);
+    assert!(engine.reconcile(&of(2, &["u1"])).await.blocker().is_some(), "not allowed");
+    assert_eq!(calls(&engine), verdict);
+    let allowed = Revision { replaces_immutable: true, ..of(3, &["u1"]) };
+    immutable(&engine, &["apply op", "dry-run op", trial]);
+    assert!(engine.reconcile(&allowed).await.blocker().is_some(), "the successor is invalid");
+    assert_eq!(calls(&engine), [&verdict[..], &[trial]].concat());
+    immutable(&engine, &["dry-run op"]);
+    assert!(engine.reconcile(&allowed).await.is_complete());
+    assert_eq!(calls(&engine), ["get op", "dry-run op", trial, "delete op", "create op"]);
+    immutable(&engine, &["dry-run op"]);
+    let paused = engine
+        .observe(&Revision {
+            owner: Owner { number: 4, ..of(4, &[]).owner },
+            siblings: vec!["u3".into()],
+            ..allowed
+        })
+        .await;
+    assert_eq!(paused.phases[0].objects[0].action, Action::Held);
+    assert_eq!(calls(&engine), ["get op", "dry-run op", trial]);
 }

@@ -19,7 +19,9 @@ use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, ClusterError, Instances, Reason};
+use crate::immutable::is_violated;
 use crate::object::{ObjectKey, is_built_in};
+use crate::plan::is_deleting;
 
 /// Request header with the impersonated user.
 const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
@@ -154,10 +156,9 @@ impl Cluster for KubeCluster {
             resource_version: Some(resource_version.to_owned()),
         });
         let request = self.request(key).await?.delete(&key.name, &params);
-        // The answer is the object itself if finalizers block its deletion, else a Status.
-        self.send(&key.gvk, request)
-            .await
-            .map(|answer| answer["apiVersion"] == "v1" && answer["kind"] == "Status")
+        // The answer is a Status, or the object: one that is being deleted if finalizers block its deletion, else for some
+        // kinds such as Services the one that was deleted.
+        self.send(&key.gvk, request).await.map(|answer| !is_deleting(&answer))
     }
 
     async fn instances(&self, gvk: &GroupVersionKind) -> Result<Option<Instances>, ClusterError> {
@@ -248,6 +249,9 @@ fn reason_of(status: &Status) -> Reason {
         // The API server has no own reason for these three.
         reason::FORBIDDEN if is_denial(&status.message) => Reason::NotPermitted,
         reason::BAD_REQUEST if status.message.contains("does not support dry run") => Reason::NoDryRun,
+        reason::INVALID if status.details.iter().any(|details| is_violated(&details.causes)) => {
+            Reason::Immutable
+        }
         "" if status.message.contains("failed to create typed patch object") => Reason::Rejected,
         other if REJECTIONS.contains(&other) => Reason::Rejected,
         // An unknown API path is answered without a reason.

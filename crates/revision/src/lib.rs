@@ -18,6 +18,7 @@ pub mod engine;
 pub mod error;
 pub mod fields;
 pub mod generate;
+pub mod immutable;
 pub mod kube_cluster;
 pub mod losses;
 mod managed_fields;

@@ -1,10 +1,11 @@
 //! Memory of a revision between two passes: for each object the verified state as hashes, and the results of its
 //! probes. Never the objects themselves (docs/design/apply.md#fast-path).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use crate::fields::scaled;
 use crate::managed_fields::owned;
@@ -34,6 +35,8 @@ pub(crate) struct VerifiedPhase {
     pub objects: Vec<Option<VerifiedObject>>,
     /// `true` if the last pass over the phase failed at a check or a write, or the API server rejected an object.
     pub has_failed: bool,
+    /// Objects whose creation is left to a newer revision, with the time since which they are missing.
+    pub missing: HashMap<ObjectKey, Instant>,
 }
 
 /// Object that was verified.
@@ -88,12 +91,11 @@ impl VerifiedObject {
             Action::Progressed => Action::Progressed,
             Action::Collision
             | Action::Held
+            | Action::Deferred
             | Action::Awaited
             | Action::Skipped
             | Action::Contended
-            | Action::Staged => {
-                return None;
-            }
+            | Action::Staged => return None,
         };
         Some(Self {
             result: ObjectResult { action, contention: None, ..result.clone() },

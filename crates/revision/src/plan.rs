@@ -60,6 +60,8 @@ pub enum Plan {
     Repair,
     /// The revision controls it, and it is known to be unchanged. [`plan`] alone never returns this.
     Keep,
+    /// It is deleted and created again, because a field cannot change. [`plan`] alone never returns this.
+    Replace,
     /// It is being deleted and is either ours or a CustomResourceDefinition. It can be created again after the
     /// deletion.
     AwaitDeletion,

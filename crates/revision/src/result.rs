@@ -32,9 +32,11 @@ pub enum Action {
     Held,
     /// Another client changes the object after each correction, and the next one is not due yet.
     Contended,
+    /// The object is missing, and its creation is left to a newer revision for some time.
+    Deferred,
     /// The object is a CustomResourceDefinition that is applied but for its storage version. Later phases go on.
     Staged,
-    /// The object is a CustomResourceDefinition that is being deleted.
+    /// The object is being deleted: a CustomResourceDefinition, or an object that is to be created again.
     Awaited,
     /// The object does not exist, because its namespace is being deleted or does not exist. It is not needed there.
     Skipped,
@@ -51,8 +53,8 @@ pub struct ObjectResult {
     pub probe: ProbeResult,
     /// Collision report.
     pub collision: Option<String>,
-    /// Line for the Available condition if the object is not ready. For an awaited object, the custom resources that
-    /// block its deletion.
+    /// Line for the Available condition if the object is not ready. For an awaited object, what its deletion waits
+    /// for.
     pub not_ready: Option<String>,
     /// Fields that another client changed, of a corrected or contended object.
     pub contention: Option<Contention>,
@@ -61,7 +63,9 @@ pub struct ObjectResult {
 impl ObjectResult {
     /// `true` if this object allows the rollout to continue.
     pub fn is_complete(&self) -> bool {
-        !matches!(self.action, Action::Collision | Action::Held | Action::Awaited) && self.probe.is_ready()
+        let is_open =
+            matches!(self.action, Action::Collision | Action::Held | Action::Deferred | Action::Awaited);
+        !is_open && self.probe.is_ready()
     }
 }
 
@@ -125,7 +129,7 @@ impl RevisionResult {
 
     /// `true` if every phase was processed and is complete, also for a revision without phases.
     pub fn is_complete(&self) -> bool {
-        self.is_processed() && !self.phases.iter().any(PhaseResult::has_staged)
+        self.is_processed() && !self.has(Action::Staged)
     }
 
     /// `true` if every phase is complete, and only the storage version of a CRD is still to change. The next pass
@@ -150,7 +154,16 @@ impl RevisionResult {
 
     /// `true` if an object is missing with its namespace. No watch reports that the namespace is created again.
     pub fn has_skipped(&self) -> bool {
-        self.phases.iter().flat_map(|phase| &phase.objects).any(|object| object.action == Action::Skipped)
+        self.has(Action::Skipped)
+    }
+
+    /// `true` if the creation of an object is left to a newer revision. No event ends this.
+    pub fn has_deferred(&self) -> bool {
+        self.has(Action::Deferred)
+    }
+
+    fn has(&self, action: Action) -> bool {
+        self.phases.iter().flat_map(|phase| &phase.objects).any(|object| object.action == action)
     }
 
     /// Time until the next correction of a contended object.

@@ -86,6 +86,7 @@ impl Shown {
         html! {
             div.split data-seen=(seen) data-summary=(format!("{}: {:?}", state.name, state.health)) {
                 div {
+                    @for remedy in &state.remedies { p.notice.bad { strong { "Remedy. " } (remedy) } }
                     (revisions(state, now))
                     (conditions(&state.conditions, now))
                     (events(activity, now))

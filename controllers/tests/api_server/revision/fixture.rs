@@ -38,6 +38,7 @@ pub(super) const PACE: Pace = Pace {
     longest_retry: Duration::from_secs(5),
     teardown: SignedDuration::from_mins(2),
     operator: Duration::from_secs(4),
+    recreation: Duration::from_secs(5),
 };
 
 /// Starts a controller for the API server of this kubeconfig.

@@ -8,6 +8,7 @@ use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
 use crate::fields::{Moves, blocking, classic_managers, without_scaled};
+use crate::immutable::{is_replaceable, trial};
 use crate::managed_fields::{agrees, conflicts, taken_over_conversion};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
@@ -188,7 +189,12 @@ impl<C: Cluster> Engine<C> {
             }
             _ => return Ok(ObjectCheck::Read(observed)),
         };
-        match self.cluster.apply(&body, true).await {
+        let mut verdict = self.cluster.apply(&body, true).await;
+        if verdict.as_ref().is_err_and(|error| revision.may_replace(error, &observed)) {
+            verdict = self.cluster.apply(&trial(&observed.desired), true).await;
+            observed.plan = Plan::Replace;
+        }
+        match verdict {
             Ok(outcome) => {
                 let is_unchanged = |actual| {
                     !drops_conversion
@@ -211,7 +217,7 @@ impl<C: Cluster> Engine<C> {
                 Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(&body))))
             }
             Err(mut error) if error.reason.is_verdict() => {
-                if claim_blocking(&mut observed, &mut error) {
+                if observed.plan != Plan::Replace && claim_blocking(&mut observed, &mut error) {
                     return Ok(ObjectCheck::Read(observed));
                 }
                 Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
@@ -221,21 +227,12 @@ impl<C: Cluster> Engine<C> {
         }
     }
 
-    /// Desired object, with the keeper.
-    pub(super) fn desired(&self, revision: &Revision, content: &ContentObject) -> Value {
-        let mut desired = desired(content, &revision.owner);
-        if let Some(keeper) = &self.keeper {
-            add_keeper(&mut desired, keeper);
-        }
-        desired
-    }
-
     /// Reads the object and plans its change. `live_hash` is [`hash_of_ours`] of the state that agreed with `desired`.
     pub(super) async fn observed(
         &self,
         revision: &Revision,
         content: &ContentObject,
-        mut desired: Value,
+        desired: Value,
         desired_hash: Hash,
         live_hash: Option<Hash>,
     ) -> Result<Observed, ObjectError> {
@@ -291,6 +288,14 @@ impl<C: Cluster> Engine<C> {
 }
 
 impl Revision {
+    /// `true` if an object with this verdict is to be deleted and created again
+    /// (docs/design/apply.md#immutable-fields).
+    fn may_replace(&self, verdict: &ClusterError, observed: &Observed) -> bool {
+        let is_replaceable =
+            || is_replaceable(&observed.desired) && observed.actual.as_ref().is_some_and(is_replaceable);
+        self.replaces_immutable && verdict.reason == Reason::Immutable && is_replaceable()
+    }
+
     /// `true` for permissions in a selected namespace.
     fn may_skip(&self, object: &Value) -> bool {
         let ObjectKey { gvk, namespace, .. } = ObjectKey::of(object);

@@ -1,17 +1,19 @@
 //! Application of the plan for one object.
 
+use std::time::Duration;
+
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::check::{ObjectCheck, Observed};
 use super::{Engine, Mode, Revision};
-use crate::cluster::{Cluster, ClusterError};
+use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentObject;
 use crate::error::ObjectError;
 use crate::fields::Moves;
 use crate::managed_fields::{changed, conflicts, taken_over_conversion};
 use crate::memory::VerifiedObject;
-use crate::object::{ObjectKey, is_crd, resource_version};
+use crate::object::{ObjectKey, is_crd, resource_version, uid};
 use crate::plan::{Plan, metadata_patch, write_body};
 use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
 use crate::report::collision;
@@ -19,6 +21,8 @@ use crate::result::{Action, ObjectResult};
 
 /// Maximum number of attempts after conflicts.
 const ATTEMPTS: usize = 3;
+/// Readiness of an object that does not exist.
+const UNKNOWN: ProbeResult = ProbeResult { status: ProbeStatus::Unknown, messages: Vec::new() };
 
 impl<C: Cluster> Engine<C> {
     /// Executes the plan. On a conflict, reads the object again and retries.
@@ -61,7 +65,7 @@ impl<C: Cluster> Engine<C> {
         let key = ObjectKey::of(desired);
         let contention = self.contentions.delayed(&key, Instant::now()).filter(|_| *plan == Plan::Repair);
         let (action, live) = match (plan, actual) {
-            (Plan::Create | Plan::Adopt | Plan::Repair, _) if mode == Mode::Observe => {
+            (Plan::Create | Plan::Adopt | Plan::Repair | Plan::Replace, _) if mode == Mode::Observe => {
                 return Ok((held(key, actual.as_ref(), &revision.probes), None));
             }
             (_, Some(actual)) if contention.is_some() => {
@@ -71,6 +75,10 @@ impl<C: Cluster> Engine<C> {
             (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, observed, actual).await?,
             (Plan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
                 return Ok((self.awaited(key, actual, &revision.probes).await, None));
+            }
+            (Plan::Replace, Some(actual)) if !self.delete(&key, actual).await? => {
+                let waits = format!("waiting for the deletion of {}, which is replaced", key.kind_first());
+                return Ok((awaited(key, actual, &revision.probes, waits), None));
             }
             (Plan::Keep | Plan::AwaitDeletion, Some(actual)) => (Action::Idle, actual.clone()),
             (Plan::Leave, Some(actual)) => (Action::Progressed, actual.clone()),
@@ -143,8 +151,16 @@ impl<C: Cluster> Engine<C> {
             Err(error) => format!(", whose custom resources cannot be listed: {error}"),
         };
         let waits = format!("waiting for the deletion of CustomResourceDefinition {}{waits}", key.name);
-        let result = probed(key, Action::Awaited, actual, probes);
-        ObjectResult { not_ready: Some(waits), ..result }
+        awaited(key, actual, probes, waits)
+    }
+
+    /// Deletes the object that was read, to create it again. Returns `false` if finalizers block the deletion.
+    async fn delete(&self, key: &ObjectKey, actual: &Value) -> Result<bool, ObjectError> {
+        tracing::info!(object = %key, "deleting object to replace it");
+        match self.cluster.delete(key, uid(actual), resource_version(actual)).await {
+            Err(error) if error.reason == Reason::NotFound => Ok(true),
+            deleted => deleted.map_err(|error| ObjectError::new(key, "deleting resource: ", error)),
+        }
     }
 
     /// Moves the ownership of fields. Without any to move, makes no request.
@@ -172,6 +188,11 @@ pub(super) fn probed(key: ObjectKey, action: Action, live: &Value, probes: &Prob
     ObjectResult { key, action, probe, collision: None, not_ready, contention: None }
 }
 
+/// Result for an object that is being deleted.
+fn awaited(key: ObjectKey, actual: &Value, probes: &Probes, waits: String) -> ObjectResult {
+    ObjectResult { not_ready: Some(waits), ..probed(key, Action::Awaited, actual, probes) }
+}
+
 /// Result for a CRD whose storage version is still to change.
 fn staged(key: ObjectKey, live: &Value, probes: &Probes) -> ObjectResult {
     let waits =
@@ -180,12 +201,20 @@ fn staged(key: ObjectKey, live: &Value, probes: &Probes) -> ObjectResult {
     ObjectResult { not_ready: Some(result.not_ready.unwrap_or(waits)), ..result }
 }
 
+/// Result for a missing object whose creation is left to a newer revision.
+pub(super) fn deferred(desired: &Value, delay: Duration) -> ObjectResult {
+    let key = ObjectKey::of(desired);
+    let not_ready = Some(format!(
+        "Object {}: missing, and left to a newer revision for {} seconds",
+        key.kind_first(),
+        delay.as_secs()
+    ));
+    ObjectResult { key, action: Action::Deferred, probe: UNKNOWN, collision: None, not_ready, contention: None }
+}
+
 /// Result for an object with pending changes while the revision is paused.
 fn held(key: ObjectKey, actual: Option<&Value>, probes: &Probes) -> ObjectResult {
-    let probe = match actual {
-        Some(actual) => probes.probe(actual),
-        None => ProbeResult { status: ProbeStatus::Unknown, messages: Vec::new() },
-    };
+    let probe = actual.map_or(UNKNOWN, |actual| probes.probe(actual));
     let not_ready = Some(format!("Object {}: not applied while paused", key.kind_first()));
     ObjectResult { key, action: Action::Held, probe, collision: None, not_ready, contention: None }
 }

@@ -11,6 +11,7 @@ mod fixture;
 mod namespaces;
 mod ownership;
 mod removal;
+mod replacement;
 mod rollout;
 
 use fixture::Fixture;
@@ -43,6 +44,10 @@ async fn engine_applies_adopts_and_removes_on_a_control_plane() {
     conversion::dropped_conversion_is_removed_with_fields_of_other_managers(&fixture).await;
     conversion::rejected_crd_keeps_its_conversion(&fixture).await;
     conversion::storage_version_changes_when_the_webhook_is_ready(&fixture).await;
+    replacement::immutable_fields_are_replaced_only_if_allowed(&fixture).await;
+    replacement::object_stays_if_its_successor_is_invalid_or_may_lose_data(&fixture).await;
+    replacement::deleted_object_is_left_to_the_newer_revision(&fixture).await;
+    replacement::second_default_priority_class_names_the_first_one(&fixture).await;
     rollout::terminating_namespace_and_quota_block_the_phase(&fixture).await;
     namespaces::permissions_in_gone_namespaces_are_skipped(&fixture).await;
     ownership::classic_fields_stay_until_the_pod_template_changes(&fixture).await;
