@@ -17,7 +17,10 @@ use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_request::UninstallPolicy;
 use olm_revision::cluster::{Cluster as _, Instances};
 use olm_revision::kube_cluster::KubeCluster;
+use olm_revision::object::ObjectKey;
+use olm_revision::teardown::DENIED;
 use olm_version::quote;
+use serde_json::Value;
 
 use self::plan::{OwnedCrd, UninstallPlan};
 use crate::change::{self, ChangeArgs, ChangeFormat, Completion, DryRun, WriteResult, WrittenObject};
@@ -100,9 +103,7 @@ pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<()
         return Ok(());
     }
     session.output.finish()?;
-    let deleted: Vec<&OwnedCrd> = plan.definitions.iter().filter(|definition| !definition.kept).collect();
-    let message =
-        deletion(&cluster, extension, &planned.sets, &deleted, args.change.timeout, session).await?;
+    let message = deletion(&cluster, extension, &planned.sets, plan, args.change.timeout, session).await?;
     change::print_end(args.change.output, &message, session)
 }
 
@@ -287,19 +288,21 @@ async fn delete(
     Ok(written)
 }
 
-/// Waits until the extension, its revisions and these CRDs are deleted.
+/// Waits until the extension, its revisions and the CRDs of the plan are deleted.
 ///
 /// # Errors
-/// Custom resources remain whose finalizers nothing removes.
+/// Objects remain whose deletion was denied, or custom resources whose finalizers nothing removes.
 async fn deletion(
     cluster: &Cluster,
     extension: &ClusterExtension,
     sets: &[ClusterObjectSet],
-    definitions: &[&OwnedCrd],
+    plan: &UninstallPlan,
     limit: Duration,
     session: &Session,
 ) -> Result<String, CliError> {
     let name = extension.name_any();
+    let definitions: Vec<&OwnedCrd> = plan.definitions.iter().filter(|definition| !definition.kept).collect();
+    let mut denied = None;
     let uids: BTreeSet<String> = sets.iter().filter_map(ResourceExt::uid).collect();
     let mut stuck = Vec::new();
     let poll = async || {
@@ -309,10 +312,12 @@ async fn deletion(
             remaining.iter().filter(|set| set.uid().is_some_and(|uid| uids.contains(&uid))).collect();
         let found = found.filter(|found| found.uid() == extension.uid());
         let completion = deletion_progress(&name, found.as_ref(), &remaining);
-        if !matches!(completion, Completion::Complete(_)) {
+        denied = remaining.iter().find_map(|set| denials(set)).or(denied.take());
+        // Garbage collection may be denied the deletion of CRDs, too.
+        if !matches!(completion, Completion::Complete(_)) || denied.is_some() {
             return Ok(completion);
         }
-        let remaining = remaining_crds(cluster, definitions, &uids, session).await?;
+        let remaining = remaining_crds(cluster, &definitions, &uids, session).await?;
         let now: Vec<String> = remaining.iter().filter_map(|(_, stuck)| stuck.clone()).collect();
         // Stuck only if unchanged since the last poll: the API server may still be deleting.
         let is_stuck = !now.is_empty() && now == stuck;
@@ -326,6 +331,13 @@ async fn deletion(
     };
     let remaining = format!("the deletion continues; run `olm status {name}` for details");
     let message = change::until(&name, &remaining, limit, poll, session).await?;
+    let left = if denied.is_some() { existing(cluster, &plan.keys, session).await? } else { Vec::new() };
+    if let Some(denied) = denied.filter(|_| !left.is_empty()) {
+        return Err(CliError::operational(format!(
+            "{message}, but objects are left, because their deletion is denied: {}\n{denied}",
+            left.join(", ")
+        )));
+    }
     match stuck.is_empty() {
         true => Ok(message),
         false => Err(CliError::operational(format!(
@@ -333,6 +345,28 @@ async fn deletion(
             stuck.join("\n")
         ))),
     }
+}
+
+/// Message of the revision's condition about objects whose deletion is denied.
+fn denials(set: &ClusterObjectSet) -> Option<String> {
+    let message = &set.condition(types::PROGRESSING)?.message;
+    message.find(DENIED).map(|at| message[at..].to_owned())
+}
+
+/// Those of the objects that exist and are not being deleted.
+async fn existing(cluster: &Cluster, keys: &[ObjectKey], session: &Session) -> Result<Vec<String>, CliError> {
+    let engine = KubeCluster::new(cluster.client().clone());
+    let mut found = Vec::new();
+    for key in keys {
+        // An object that the user may not read is named, too.
+        let live = session.interruptible(engine.metadata(key)).await?;
+        let is_gone = |live: &Value| !live["metadata"]["deletionTimestamp"].is_null();
+        if !live.is_ok_and(|live| live.as_ref().is_none_or(is_gone)) {
+            found.push(key.to_string());
+        }
+    }
+    found.sort();
+    Ok(found)
 }
 
 /// Names of the CRDs that are being deleted, or will be with the last of these owners, each with the custom resources
@@ -406,6 +440,25 @@ fn deletion_progress(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn denied_deletions_are_read_from_the_condition() {
+        let set = |message: &str| -> ClusterObjectSet {
+            let condition = json!({"type": "Progressing", "status": "True", "reason": "Retrying", "message": message,
+                "lastTransitionTime": "2026-01-02T03:04:05Z"});
+            serde_json::from_value(
+                json!({"metadata": {"name": "a-1"}, "status": {"conditions": [condition]}}),
+            )
+            .unwrap()
+        };
+        let waits =
+            "waiting for 1 a.io (first: b); deletions that are denied: /v1, Kind=ConfigMap ns/c: policy p";
+        assert_eq!(
+            denials(&set(waits)).as_deref(),
+            Some("deletions that are denied: /v1, Kind=ConfigMap ns/c: policy p")
+        );
+        assert_eq!(denials(&set("waiting for 1 a.io")), None);
+    }
 
     #[test]
     fn deletion_progress_names_blocker() {

@@ -36,6 +36,9 @@ pub(super) struct UninstallPlan {
     warnings: Vec<String>,
     #[serde(skip)]
     uninstall_policy: UninstallPolicy,
+    /// Deleted objects.
+    #[serde(skip)]
+    pub(super) keys: Vec<ObjectKey>,
 }
 
 /// CRD of the extension.
@@ -93,7 +96,8 @@ impl UninstallPlan {
             objects.values().filter_map(|object| definition(object, keeps)).collect();
         definitions.sort_by(|a, b| a.name.cmp(&b.name));
         let mut kinds = BTreeMap::new();
-        for object in objects.values().filter(|object| !(keeps && is_definition(object))) {
+        let is_deleted = |object: &Value| !(keeps && is_definition(object));
+        for object in objects.values().filter(|object| is_deleted(object)) {
             *kinds.entry(object["kind"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
         }
         warnings.sort();
@@ -109,6 +113,7 @@ impl UninstallPlan {
             custom_resources: 0,
             warnings,
             uninstall_policy: policy,
+            keys: objects.into_iter().filter(|(_, object)| is_deleted(object)).map(|(key, _)| key).collect(),
         }
     }
 

@@ -18,9 +18,18 @@ const KINDS: usize = 1;
 /// Label value of all other kinds.
 const OTHER: &str = "other";
 
-/// Counters by extension, and the number of all warnings, also about deleted extensions.
+/// Counters by extension, the number of all warnings, also about deleted extensions, and objects by kind that outlived
+/// their revision.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct RevisionMetrics(Arc<Mutex<BTreeMap<String, Counts>>>, Arc<AtomicU64>);
+pub(crate) struct RevisionMetrics(
+    Arc<Mutex<BTreeMap<String, Counts>>>,
+    Arc<AtomicU64>,
+    Arc<Mutex<BTreeMap<String, u64>>>,
+);
+
+fn label(gvk: &GroupVersionKind) -> String {
+    format!("{}, Kind={}", gvk.api_version(), gvk.kind)
+}
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -33,7 +42,7 @@ struct Counts {
 impl RevisionMetrics {
     /// Counts an object whose drift was corrected after its revision had rolled out.
     pub(crate) fn corrected(&self, extension: &str, gvk: &GroupVersionKind, contention: Option<&Contention>) {
-        let label = format!("{}, Kind={}", gvk.api_version(), gvk.kind);
+        let label = label(gvk);
         let mut all = self.0.lock();
         let counts = all.entry(extension.to_owned()).or_default();
         let fields = contention.into_iter().flat_map(|contention| &contention.fields);
@@ -54,6 +63,11 @@ impl RevisionMetrics {
             self.0.lock().entry(extension.to_owned()).or_default().warnings += warnings as u64;
             self.1.fetch_add(warnings as u64, Ordering::Relaxed);
         }
+    }
+
+    /// Counts an object that outlived its revision.
+    pub(crate) fn left(&self, gvk: &GroupVersionKind) {
+        *self.2.lock().entry(label(gvk)).or_default() += 1;
     }
 
     /// Returns the number of warnings since the start.
@@ -88,7 +102,11 @@ impl Collector for RevisionMetrics {
             .filter(|(_, counts)| counts.warnings > 0)
             .map(|(extension, counts)| ([("extension", extension.clone())], counts.warnings));
         let help = "Warnings of the API server about objects of an extension";
-        counters(&mut encoder, "operator_controller_apply_warnings", help, warnings)
+        counters(&mut encoder, "operator_controller_apply_warnings", help, warnings)?;
+        let left = self.2.lock();
+        let left = left.iter().map(|(gvk, count)| ([("gvk", gvk.clone())], *count));
+        let help = "Objects whose deletion was denied until their revision was removed";
+        counters(&mut encoder, "operator_controller_objects_left", help, left)
     }
 }
 
@@ -131,6 +149,9 @@ mod tests {
         counted.warned("a", 2);
         let warned = "operator_controller_apply_warnings_total{extension=\"a\"} 2";
         assert!(metrics.prometheus_text().lines().any(|got| got == warned));
+        counted.left(&deployment);
+        let left = "operator_controller_objects_left_total{gvk=\"apps/v1, Kind=Deployment\"} 1";
+        assert!(metrics.prometheus_text().lines().any(|got| got == left));
         counted.retain(|extension| extension != "a");
         assert!(!metrics.prometheus_text().contains("extension=\"a\""));
     }

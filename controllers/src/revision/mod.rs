@@ -11,6 +11,7 @@ mod denials;
 mod drift;
 mod finalizer;
 pub(crate) mod impersonation;
+mod leftovers;
 mod removal;
 mod status;
 mod timers;

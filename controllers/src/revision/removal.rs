@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
-use kube::{Api, Resource, ResourceExt};
+use kube::{Api, ResourceExt};
 use olm_api::conditions::{reasons, types};
 use olm_api::names::KEEPER;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers, labels};
@@ -31,7 +31,6 @@ use olm_runtime::reconcile::ReconcileError;
 use tokio::time::Instant;
 
 use super::content::{UnusableContent, has_same_extension, owner};
-use super::drift::extension_of;
 use super::status::RevisionOutcome;
 use super::{ARCHIVAL_RETRY, Context, Pass};
 use crate::revision_writer::live_extension;
@@ -44,8 +43,6 @@ const IN_USE_RETRY: Duration = Duration::from_secs(10);
 const PAGE: u32 = 500;
 /// Prefix of the message about custom resources that block a removal.
 const WAITING: &str = "waiting for ";
-/// Reason of the Event about custom resources that outlive their revision.
-const CUSTOM_RESOURCES_LEFT: &str = "CustomResourcesLeft";
 
 /// Returns `true` if the revision is archived according to its status and has no finalizer of ours.
 pub(super) fn is_done(set: &ClusterObjectSet) -> bool {
@@ -146,6 +143,12 @@ impl Context {
                 let again = self.next_poll(set, IN_USE_RETRY, &result);
                 Pass::of(RevisionOutcome::Blocked(result.blocked.join("; ")), Some(again))
             }
+            Ok(result) if !result.denied.is_empty() => {
+                let message =
+                    format!("error archiving revision: teardown phase: teardown {}", result.denials());
+                self.report_denied(set, &result);
+                Pass::broke(message, "revision teardown")
+            }
             Ok(result) => {
                 let again = self.next_poll(set, ARCHIVAL_RETRY, &result);
                 Pass::of(waiting(&result.terminating), Some(again))
@@ -197,18 +200,18 @@ impl Context {
         if has_finalizer(set, finalizers::TEARDOWN) {
             let result = self.tear_down(set).await;
             match &result {
-                Ok(done) if done.is_complete() && done.terminating.is_empty() => {}
-                Ok(done) if done.is_complete() => stored = self.report(set, &done.terminating).await?,
+                Ok(done) if done.is_complete() => stored = self.report_left(set, done).await?,
                 Ok(held) if !held.blocked.is_empty() => {
                     let again = self.next_poll(set, IN_USE_RETRY, held);
                     self.write_outcome(set, &RevisionOutcome::Blocked(held.blocked.join("; "))).await?;
                     return Ok(Action::requeue(again));
                 }
                 _ => {
-                    let left = result.as_ref().map_or(&[][..], |result| &result.terminating);
-                    // A removal without custom resources needs no status write.
+                    let left = result.as_ref().map(TeardownResult::awaited).unwrap_or_default();
+                    result.iter().for_each(|result| self.report_denied(set, result));
+                    // Other removals need no status write.
                     if !left.is_empty() || was_waiting(set) {
-                        self.write_outcome(set, &waiting(left)).await?;
+                        self.write_outcome(set, &waiting(&left)).await?;
                     }
                     return Ok(Action::requeue(self.next_attempt(set, &result)));
                 }
@@ -230,26 +233,8 @@ impl Context {
         self.next_poll(set, TEARDOWN_RETRY, result).min(left).min(self.pace.operator)
     }
 
-    /// Reports custom resources that outlive the revision. Under foreground deletion the revision waits for them.
-    async fn report(
-        &self,
-        set: &ClusterObjectSet,
-        left: &[String],
-    ) -> Result<ClusterObjectSet, ReconcileError> {
-        let (revision, left) = (set.name_any(), left.join("; "));
-        let note = format!(
-            "revision {revision} is removed, but custom resources are left: {left}; remove their finalizers if the \
-             operator cannot"
-        );
-        tracing::warn!(revision, left, "custom resources outlive the revision");
-        let about =
-            extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) });
-        self.events.warning(about, CUSTOM_RESOURCES_LEFT, note.clone());
-        self.write_outcome(set, &RevisionOutcome::Blocked(note)).await
-    }
-
     /// Writes the status of a removal.
-    async fn write_outcome(
+    pub(super) async fn write_outcome(
         &self,
         set: &ClusterObjectSet,
         outcome: &RevisionOutcome,
@@ -297,7 +282,13 @@ impl Context {
                     options.abandons = !has_operator && unattended >= self.pace.operator;
                     self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
                 }
-                Ok(listed) => self.save(set, Some(listed), &options).await,
+                Ok(listed) => {
+                    // Names the objects that garbage collection may not delete either.
+                    let denied = self.engine_of(set)?.teardown(&listed, &options).await;
+                    let denied = denied.map(|result| result.denied).unwrap_or_default();
+                    let saved = self.save(set, Some(listed), &options).await?;
+                    Ok(saved.without(denied))
+                }
                 Err(UnusableContent::Unreachable(error)) if !is_late => Err(error),
                 Err(lost) => {
                     tracing::warn!(
@@ -314,6 +305,10 @@ impl Context {
         match removed {
             Err(_) if is_late && crds == CrdPolicy::Delete && !lives_on => Ok(TeardownResult::default()),
             Err(error) if is_late => Ok(TeardownResult::blocked(error)),
+            // Garbage collection could delete them later, with custom resources.
+            Ok(result) if is_late && lives_on && !result.denied.is_empty() => {
+                Ok(TeardownResult::blocked(format!("deletions are denied: {}", result.denials())))
+            }
             removed => removed,
         }
     }

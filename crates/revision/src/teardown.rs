@@ -4,6 +4,8 @@
 //! Objects that another active revision also lists are handed over to it instead of deleted, so that a return to an
 //! older revision loses nothing.
 
+mod result;
+
 use std::collections::{HashMap, HashSet};
 
 use kube::core::GroupVersionKind;
@@ -21,6 +23,8 @@ use crate::plan::{
     Owner, controller, is_deleting, is_keeper, is_left_behind, is_revision, keeper_reference, metadata_patch,
     owners, without, without_keeper,
 };
+
+pub use result::{DENIED, TeardownResult};
 
 /// Active revision that lists objects of the removed one and takes them over.
 #[derive(Clone, Debug)]
@@ -66,32 +70,6 @@ pub struct TeardownOptions {
     /// `true` to stop waiting for custom resources. Their conversion webhooks are removed, so that the API server can
     /// still read and delete them.
     pub abandons: bool,
-}
-
-/// Progress of a removal.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TeardownResult {
-    /// Objects that are being deleted but still exist, or must be read again.
-    pub waiting: Vec<ObjectKey>,
-    /// Problems that users must resolve, one line each.
-    pub blocked: Vec<String>,
-    /// Custom resources of CustomResourceDefinitions that are being deleted, see
-    /// [`crate::cluster::Instances::summary`].
-    pub terminating: Vec<String>,
-    /// `true` if only CustomResourceDefinitions can be removed yet.
-    is_held: bool,
-}
-
-impl TeardownResult {
-    /// Result of a removal that users must unblock first.
-    pub fn blocked(message: String) -> Self {
-        Self { blocked: vec![message], ..Self::default() }
-    }
-
-    /// `true` if all objects to remove are gone.
-    pub fn is_complete(&self) -> bool {
-        self.waiting.is_empty() && self.blocked.is_empty()
-    }
 }
 
 impl Revision {
@@ -324,6 +302,10 @@ impl<'a, C: Cluster> Removal<'a, C> {
         if !self.delete(key, &actual).await? {
             return Ok(());
         }
+        if self.result.is_denied(key) {
+            self.result.waiting.push(key.clone());
+            return Ok(());
+        }
         match self.engine.instances_of(&actual).await {
             Ok(found) => self.result.terminating.extend(found.map(|found| found.summary(&key.name))),
             // The kind is no longer served.
@@ -357,7 +339,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Deletes the object. Returns `true` if it still exists.
-    async fn delete(&self, key: &ObjectKey, actual: &Value) -> Result<bool, ClusterError> {
+    async fn delete(&mut self, key: &ObjectKey, actual: &Value) -> Result<bool, ClusterError> {
         if is_deleting(actual) {
             return Ok(true);
         }
@@ -365,6 +347,11 @@ impl<'a, C: Cluster> Removal<'a, C> {
             Err(error) if error.reason == Reason::NotFound => Ok(false),
             // 409: the next pass reads it again.
             Err(error) if error.reason == Reason::Conflict => Ok(true),
+            // Other objects of the phase can still be deleted.
+            Err(error) if matches!(error.reason, Reason::Rejected | Reason::NotPermitted) => {
+                self.result.denied.push((key.clone(), error.message));
+                Ok(true)
+            }
             deleted => deleted.map(|is_gone| !is_gone),
         }
     }

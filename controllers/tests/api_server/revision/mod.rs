@@ -100,4 +100,5 @@ async fn revision_removal_under_faults_transfers_objects_to_successor() {
     removal::late_removal_hands_over_objects_of_successor(&fixture).await;
     removal::superseded_revisions_are_archived_oldest_first_and_adopt_nothing(&fixture).await;
     removal::finalizer_added_during_removal_is_retained(&fixture).await;
+    uninstall::denied_deletions_are_reported_until_the_end(&fixture).await;
 }

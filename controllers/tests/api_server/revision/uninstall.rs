@@ -1,10 +1,14 @@
 //! Custom resources of revisions that are deleted.
 
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use olm_api::ClusterObjectSet;
 use serde_json::{Value, json};
 
-use super::fixture::{Fixture, config_map, crd, custom_resource, deployment, eventually, phase, unmodified};
+use super::fixture::{
+    Fixture, config_map, crd, custom_resource, deployment, eventually, field_value, phase, unmodified,
+};
 use crate::fixture::RunningController;
 
 const POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
@@ -233,4 +237,74 @@ pub(super) async fn retained_crd_survives_uninstall_of_olm(fixture: &Fixture, co
     fixture.delete(&of_olm).await;
     fixture.until_object_deleted(&of_olm).await;
     assert!(fixture.get(&definition).await.is_some() && fixture.get(&resource).await.is_some());
+}
+
+// docs/design/apply.md#denied-deletions
+pub(super) async fn denied_deletions_are_reported_until_the_end(fixture: &Fixture) {
+    let ns = "undeletable";
+    fixture.namespace(ns).await;
+    let admission = |kind: &str, spec: Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": ns}, "spec": spec});
+    let rules = json!([{"apiGroups": ["", "apiextensions.k8s.io"], "apiVersions": ["v1"], "operations": ["DELETE"],
+        "resources": ["configmaps", "customresourcedefinitions"]}]);
+    let policy = json!({"matchConstraints": {"resourceRules": rules}, "validations": [{
+        "expression": "!oldObject.metadata.name.startsWith('undeletable')", "message": "not this one"}]});
+    fixture.create(&admission("ValidatingAdmissionPolicy", policy)).await;
+    let binding = json!({"policyName": ns, "validationActions": ["Deny"]});
+    fixture.create(&admission("ValidatingAdmissionPolicyBinding", binding)).await;
+    let [kept, other, earlier] =
+        ["undeletable", "other", "earlier"].map(|name| config_map(ns, name, json!({})));
+    let definition = crd("undeletables", "Undeletable");
+    let phases = |first: &Value| json!([phase("a", &[first]), phase("b", &[&kept, &other])]);
+    let controller = fixture.controller();
+    let name = fixture.revision(ns, 1, phases(&earlier), unmodified).await;
+    fixture.until_succeeded(&name).await;
+    // The policy takes effect with a delay.
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client(), ns);
+    let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    eventually("the policy is active", async || maps.delete("undeletable", &dry).await.err().map(drop)).await;
+    let uid = fixture.sets().get(&name).await.unwrap().metadata.uid.unwrap();
+    fixture.delete_revision(&name).await;
+    let waits =
+        "True/Retrying waiting for deletions that are denied: /v1, Kind=ConfigMap undeletable/undeletable: ";
+    let text = fixture.until_condition(&name, "Progressing", waits).await;
+    assert!(text.contains("not this one"), "{text}");
+    let event = fixture.event(&uid).await;
+    assert!(event.starts_with("DeletionDenied /v1, Kind=ConfigMap undeletable/undeletable: "), "{event}");
+    fixture.until_object_deleted(&other).await;
+    assert!(fixture.get(&earlier).await.is_some(), "the next phase waits");
+    controller.stop().await;
+
+    // After the deadline the rest is left to garbage collection, and what stays is named.
+    let controller = fixture.controller_without_ordered_removal();
+    fixture.until_deleted(&name).await;
+    assert!(fixture.get(&kept).await.is_some());
+    let name = fixture.revision("undeletable-crd", 2, json!([phase("a", &[&definition])]), unmodified).await;
+    fixture.until_succeeded(&name).await;
+    let uid = fixture.sets().get(&name).await.unwrap().metadata.uid.unwrap();
+    fixture.delete_revision(&name).await;
+    fixture.until_deleted(&name).await;
+    let event = fixture.event(&uid).await;
+    let left = "ObjectsLeft revision undeletable-crd-2 is removed, but objects are left, because their deletion is denied: \
+                apiextensions.k8s.io/v1, Kind=CustomResourceDefinition /undeletables.acme.example: ";
+    assert!(event.starts_with(left) && event.contains("not this one"), "{event}");
+    assert!(fixture.get(&definition).await.is_some());
+
+    // While other revisions are active, the revision stays.
+    let first = fixture.revision("undeletable-map", 1, json!([phase("a", &[&other])]), unmodified).await;
+    fixture.until_succeeded(&first).await;
+    let waits = |set: &mut Value| {
+        set["spec"]["progressionProbes"] = json!([field_value("", "ConfigMap", "data.k", "v")]);
+    };
+    let again = config_map(ns, "undeletable-too", json!({}));
+    let second = fixture.revision("undeletable-map", 2, json!([phase("a", &[&again])]), waits).await;
+    fixture.until_exists(&again).await;
+    fixture.delete_revision(&second).await;
+    let denied = "False/Blocked deletions are denied: /v1, Kind=ConfigMap undeletable/undeletable-too: ";
+    fixture.until_condition(&second, "Progressing", denied).await;
+    fixture
+        .delete(&json!({"apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": ns}}))
+        .await;
+    fixture.until_deleted(&second).await;
+    controller.stop().await;
 }

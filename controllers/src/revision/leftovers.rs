@@ -1,0 +1,67 @@
+//! Reports what a removal cannot delete (docs/design/apply.md#denied-deletions): while it lasts, and at its end.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource, ResourceExt};
+use olm_api::ClusterObjectSet;
+use olm_revision::teardown::TeardownResult;
+use olm_runtime::reconcile::ReconcileError;
+
+use super::Context;
+use super::drift::extension_of;
+use super::status::RevisionOutcome;
+
+/// Reason of the Event about custom resources that outlive their revision.
+const CUSTOM_RESOURCES_LEFT: &str = "CustomResourcesLeft";
+/// Reason of the Event about objects whose deletion is denied.
+const DELETION_DENIED: &str = "DeletionDenied";
+/// Reason of the Event about objects that outlive their revision, because their deletion was denied until the end.
+const OBJECTS_LEFT: &str = "ObjectsLeft";
+
+impl Context {
+    /// Reports custom resources and objects that outlive the revision. Under foreground deletion the revision waits
+    /// for them.
+    pub(super) async fn report_left(
+        &self,
+        set: &ClusterObjectSet,
+        done: &TeardownResult,
+    ) -> Result<ClusterObjectSet, ReconcileError> {
+        let (revision, mut notes) = (set.name_any(), Vec::new());
+        if !done.terminating.is_empty() {
+            let left = done.terminating.join("; ");
+            let note = format!(
+                "revision {revision} is removed, but custom resources are left: {left}; remove their finalizers if the \
+                 operator cannot"
+            );
+            self.publish(set, CUSTOM_RESOURCES_LEFT, note.clone());
+            notes.push(note);
+        }
+        if !done.denied.is_empty() {
+            let denied = done.denials();
+            let note = format!(
+                "revision {revision} is removed, but objects are left, because their deletion is denied: {denied}"
+            );
+            done.denied.iter().for_each(|(key, _)| self.measures.left(&key.gvk));
+            self.publish(set, OBJECTS_LEFT, note.clone());
+            notes.push(note);
+        }
+        if notes.is_empty() {
+            return Ok(set.clone());
+        }
+        self.write_outcome(set, &RevisionOutcome::Blocked(notes.join("; "))).await
+    }
+
+    /// Reports objects whose deletion is denied.
+    pub(super) fn report_denied(&self, set: &ClusterObjectSet, result: &TeardownResult) {
+        if !result.denied.is_empty() {
+            self.publish(set, DELETION_DENIED, result.denials());
+        }
+    }
+
+    /// Logs a warning and publishes it on the extension, or on the revision if it has none.
+    fn publish(&self, set: &ClusterObjectSet, reason: &'static str, note: String) {
+        tracing::warn!(revision = set.name_any(), reason, note, "removal is incomplete");
+        let about =
+            extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) });
+        self.events.warning(about, reason, note);
+    }
+}
