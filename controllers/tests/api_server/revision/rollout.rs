@@ -406,7 +406,7 @@ pub(super) async fn corrected_drift_publishes_event(fixture: &Fixture) {
     fixture.edit(&map, json!({"data": {"k": "foreign"}})).await;
     assert_eq!(
         fixture.event("uid-of-drifting").await,
-        "DriftCorrected revision drifting-1 corrected: ConfigMap.v1 drifting/a (.data.k, changed by \"user\")"
+        "DriftCorrected revision drifting-1 corrected: ConfigMap.v1 drifting/a (.data.k, changed by \"unknown\")"
     );
 }
 
