@@ -9,6 +9,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
+use olm_api::finalizers::TEARDOWN;
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
 use olm_revision::cluster::{Cluster as _, Reason};
 use olm_revision::content::{ContentObject, ContentPhase, SecretKey, resolve_as_is, secrets};
@@ -46,11 +47,11 @@ pub(crate) struct Observed {
 #[derive(Debug)]
 pub(crate) struct ObservedRevision {
     pub(crate) set: ClusterObjectSet,
-    /// Phases in order, none if the revision is not active. The error is the reason for which they cannot be read.
+    /// Phases in order, none if its objects are not read. The error is the reason for which they cannot be read.
     pub(crate) content: Result<Vec<ObservedPhase>, String>,
 }
 
-/// Phase of an active revision.
+/// Phase of a revision.
 #[derive(Debug)]
 pub(crate) struct ObservedPhase {
     pub(crate) name: String,
@@ -58,7 +59,7 @@ pub(crate) struct ObservedPhase {
     pub(crate) objects: Vec<ObservedObject>,
 }
 
-/// Object of an active revision.
+/// Object of a revision.
 #[derive(Debug)]
 pub(crate) struct ObservedObject {
     /// Desired object of the revision.
@@ -83,10 +84,33 @@ pub(crate) enum Live {
 /// # Errors
 /// The extension does not exist, or it or its revisions cannot be read. Unreadable objects are no error.
 pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, CliError> {
+    observe_with(cluster, name, is_active, session).await
+}
+
+/// Like [`observe`], with the objects of archived and deleted revisions whose removal has not ended.
+///
+/// # Errors
+/// As [`observe`].
+pub(crate) async fn observe_remaining(
+    cluster: &Cluster,
+    name: &str,
+    session: &Session,
+) -> Result<Observed, CliError> {
+    let has_objects =
+        |set: &ClusterObjectSet| is_active(set) || set.finalizers().iter().any(|one| one == TEARDOWN);
+    observe_with(cluster, name, has_objects, session).await
+}
+
+async fn observe_with(
+    cluster: &Cluster,
+    name: &str,
+    is_read: impl Fn(&ClusterObjectSet) -> bool,
+    session: &Session,
+) -> Result<Observed, CliError> {
     let extension = extension(cluster, name, session).await?;
     let sets = revisions(cluster, name, session).await?;
     let _step = session.progress.step(format!("reading the objects of {name}"));
-    session.interruptible(below(cluster, extension, sets)).await
+    session.interruptible(below(cluster, extension, sets, is_read)).await
 }
 
 /// The extension `name`.
@@ -190,10 +214,15 @@ pub(crate) async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<
     resolve_as_is(spec, cluster.namespace(), &found)
 }
 
-async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<ClusterObjectSet>) -> Observed {
+async fn below(
+    cluster: &Cluster,
+    extension: ClusterExtension,
+    sets: Vec<ClusterObjectSet>,
+    is_read: impl Fn(&ClusterObjectSet) -> bool,
+) -> Observed {
     let mut contents = Vec::new();
     for set in &sets {
-        contents.push(if is_active(set) { stored(cluster, set).await } else { Ok(Vec::new()) });
+        contents.push(if is_read(set) { stored(cluster, set).await } else { Ok(Vec::new()) });
     }
     let held = contents.iter().flatten().flatten().flat_map(|phase| &phase.objects);
     let live = live(cluster, held.map(|held| ObjectKey::of(&held.object))).await;

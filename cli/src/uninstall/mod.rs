@@ -3,6 +3,7 @@
 //!
 //! [`plan`] computes the plan. The controller deletes the objects, according to the extension's uninstall policy.
 
+mod dependents;
 mod plan;
 
 use std::collections::BTreeSet;
@@ -22,9 +23,10 @@ use olm_revision::teardown::DENIED;
 use olm_version::quote;
 use serde_json::Value;
 
+use self::dependents::dependents;
 use self::plan::{OwnedCrd, UninstallPlan};
 use crate::change::{self, ChangeArgs, ChangeFormat, Completion, DryRun, WriteResult, WrittenObject};
-use crate::error::CliError;
+use crate::error::{CliError, Code};
 use crate::output::{Format, counted, qualified};
 use crate::progress::say;
 use crate::session::Session;
@@ -112,7 +114,7 @@ pub(crate) async fn run(args: UninstallArgs, session: &mut Session) -> Result<()
 pub(crate) struct PlannedUninstall {
     /// The extension as read.
     pub(crate) extension: ClusterExtension,
-    /// CRDs whose custom resources cannot be counted, with the reason.
+    /// CRDs whose custom resources cannot be counted, and other unknown effects, with the reason.
     pub(crate) notes: Vec<String>,
     sets: Vec<ClusterObjectSet>,
     plan: UninstallPlan,
@@ -131,11 +133,16 @@ impl PlannedUninstall {
         keep_crds: bool,
         session: &Session,
     ) -> Result<Self, CliError> {
-        let observed = observe::observe(cluster, name, session).await?;
+        let observed = observe::observe_remaining(cluster, name, session).await?;
         let mut plan = UninstallPlan::new(&observed, keep_crds);
         let mut notes = Vec::new();
         for definition in &mut plan.definitions {
             notes.extend(count(cluster, definition, session).await?);
+        }
+        match dependents(cluster, &observed.extension, session).await {
+            Ok(dependents) => plan.dependents = dependents,
+            Err(error @ CliError::Message(Code::Interrupted, _)) => return Err(error),
+            Err(error) => notes.push(format!("the extensions that require {name} are not known: {error}")),
         }
         let sets = observed.revisions.into_iter().map(|revision| revision.set).collect();
         Ok(Self { extension: observed.extension, notes, sets, plan: plan.counted(), keep_crds })

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use kube::ResourceExt;
 use kube::core::GroupVersionKind;
-use olm_api::ClusterExtension;
+use olm_api::{ClusterExtension, annotations};
 use olm_request::{ExtensionRules, Settings, UninstallPolicy};
 use olm_revision::object::{ObjectKey, served_kind};
 use olm_version::quote;
@@ -33,6 +33,9 @@ pub(super) struct UninstallPlan {
     pub(super) definitions: Vec<OwnedCrd>,
     /// Number of deleted custom resources.
     custom_resources: usize,
+    /// Requirements of other extensions for which the deletion waits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) dependents: Vec<String>,
     warnings: Vec<String>,
     #[serde(skip)]
     uninstall_policy: UninstallPolicy,
@@ -64,7 +67,7 @@ pub(super) struct OwnedCrd {
 }
 
 impl UninstallPlan {
-    /// Plan to delete the objects of the active revisions. `keep_crds` overrides the policy of the extension.
+    /// Plan to delete the objects of the revisions. `keep_crds` overrides the policy of the extension.
     pub(super) fn new(observed: &Observed, keep_crds: bool) -> Self {
         let extension = &observed.extension;
         let policy = policy(extension, keep_crds);
@@ -111,6 +114,7 @@ impl UninstallPlan {
             kinds,
             definitions,
             custom_resources: 0,
+            dependents: Vec::new(),
             warnings,
             uninstall_policy: policy,
             keys: objects.into_iter().filter(|(_, object)| is_deleted(object)).map(|(key, _)| key).collect(),
@@ -179,6 +183,11 @@ impl UninstallPlan {
                 self.definitions.iter().filter(|one| one.kept == kept).map(OwnedCrd::line).collect();
             fields.list(0, key, &lines);
         }
+        fields.list(0, "Waits because", &self.dependents);
+        if !self.dependents.is_empty() {
+            let key = annotations::EXT_IGNORE_DEPENDENTS;
+            fields.add(2, "Remedy", &format!("uninstall them first, or set annotation {key} to \"true\""));
+        }
         fields.list(0, "Warning", &self.warnings);
         fields.text
     }
@@ -233,7 +242,6 @@ fn definition(object: &Value, kept: bool) -> Option<OwnedCrd> {
 mod tests {
     use super::*;
     use crate::status::observe::{ObservedObject, ObservedPhase, ObservedRevision};
-    use olm_api::annotations;
     use olm_api::cluster_object_set::CollisionProtection;
     use olm_revision::canonical::Numbers;
     use olm_revision::content::ContentObject;

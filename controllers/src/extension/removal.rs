@@ -12,8 +12,8 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
-use olm_request::UninstallPolicy;
-use olm_resolve::{AvailableProviders, DependencyMode, Dependent, Verdict};
+use olm_request::{UninstallPolicy, unmet};
+use olm_resolve::{AvailableProviders, DependencyMode, Dependent};
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::reconcile::ReconcileError;
 use serde_json::json;
@@ -206,19 +206,8 @@ fn waits_of(set: &ClusterObjectSet) -> Option<InstallError> {
 
 /// Message that names the dependents whose requirements are unsatisfied in these surroundings.
 fn needed_by(available: &AvailableProviders, dependents: &[Dependent]) -> Option<String> {
-    let lost = dependents.iter().flat_map(|dependent| {
-        let lost = dependent
-            .requirements
-            .iter()
-            .filter(|requirement| !matches!(requirement.verdict(available), Verdict::Met { .. }));
-        lost.map(move |requirement| {
-            let Dependent { extension, bundle, .. } = dependent;
-            format!("installed extension {extension} (bundle {bundle}) requires an operator {requirement}")
-        })
-    });
-    let mut lost: Vec<String> = lost.collect();
-    lost.sort();
-    (!lost.is_empty()).then(|| lost.join("; "))
+    let unmet = unmet(available, dependents);
+    (!unmet.is_empty()).then(|| unmet.join("; "))
 }
 
 fn waits(needed: &str) -> String {

@@ -133,6 +133,19 @@ fn dependents<'a>(
     installed.filter(|has| has.extension != except).filter_map(dependent).collect()
 }
 
+/// Requirements of the dependents that these providers do not meet, each as a sentence, sorted.
+pub fn unmet(available: &AvailableProviders, dependents: &[Dependent]) -> Vec<String> {
+    let lost = dependents.iter().flat_map(|Dependent { extension, bundle, requirements }| {
+        let lost = requirements.iter().filter(|one| !matches!(one.verdict(available), Verdict::Met { .. }));
+        lost.map(move |requirement| {
+            format!("installed extension {extension} (bundle {bundle}) requires an operator {requirement}")
+        })
+    });
+    let mut lost: Vec<String> = lost.collect();
+    lost.sort();
+    lost
+}
+
 /// Property of a bundle that provides this API.
 fn api(gvk: &Gvk) -> Property {
     let value = to_raw_value(gvk).unwrap_or_else(|_| RawValue::NULL.to_owned());

@@ -34,6 +34,36 @@ async fn uninstall_fails_when_custom_resources_keep_finalizers() {
     assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn uninstall_plan_has_crds_of_archived_revisions_and_dependents() {
+    let fixture = Fixture::start(HOUSEKEEPING).await;
+    let pipe = fixture.install_pipe().await;
+    make_pipes(&fixture).await;
+    // The new revision has no CRD, so that the old one stays blocked by the custom resources.
+    let succeeded = ["Succeeded", "True", "Succeeded", "Revision succeeded rolling out."];
+    fixture.add_revision(&pipe, 2, "pipe.v1.4.0", &[succeeded]).await;
+    let archived = json!({"metadata": {"finalizers": ["olm.operatorframework.io/teardown"]},
+        "spec": {"lifecycleState": "Archived"}});
+    fixture.sets().patch("pipe-1", &PatchParams::default(), &Patch::Merge(&archived)).await.unwrap();
+    let listed = "Deletes CRDs:       pipes.example.com: 3 custom resources, first example.com/v1, Kind=Pipe pipe-system/a\n";
+    let ran = fixture.olm(&["uninstall", "pipe", "--dry-run=client"]).await;
+    assert!(ran.code == 0 && ran.stdout.contains(listed), "{}{}", ran.stdout, ran.stderr);
+
+    fixture.set_controller(&["--dependency-mode=Check"]).await;
+    let source = json!({"sourceType": "Catalog", "catalog": {"packageName": "tap"}});
+    let tap = json!({"metadata": {"name": "tap"}, "spec": {"namespace": "pipe-system", "source": source}});
+    let tap = serde_json::from_value(tap).unwrap();
+    let tap = fixture.extensions().create(&PostParams::default(), &tap).await.unwrap();
+    fixture.add_revision(&tap, 1, "tap.v1.0.0", &[succeeded]).await;
+    let required =
+        r#"[{"type":"olm.package.required","value":{"packageName":"pipe","versionRange":">=1.0.0"}}]"#;
+    let required = json!({"metadata": {"annotations": {"olm.properties": required}}});
+    fixture.sets().patch("tap-1", &PatchParams::default(), &Patch::Merge(&required)).await.unwrap();
+    let ran = fixture.olm(&["uninstall", "pipe", "--plan"]).await;
+    compare("uninstall-dependents.txt", &ran.stdout);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+}
+
 fn pipes(fixture: &Fixture) -> Api<DynamicObject> {
     let resource =
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk("example.com", "v1", "Pipe"), "pipes");
