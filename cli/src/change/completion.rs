@@ -241,6 +241,7 @@ mod tests {
             image: None,
             before: before.map(str::to_owned),
             approved: None,
+            ends_early: false,
         }
     }
 

@@ -55,6 +55,8 @@ pub(crate) struct ExpectedState {
     pub(crate) before: Option<String>,
     /// Digest of the plan that is approved.
     pub(crate) approved: Option<String>,
+    /// `true` if the wait ends once pods fail in a way that waiting does not change, or a CRD is refused.
+    pub(crate) ends_early: bool,
 }
 
 impl ExpectedState {
@@ -69,6 +71,7 @@ impl ExpectedState {
             bundle,
             image: None,
             before,
+            ends_early: false,
         }
     }
 }
@@ -109,7 +112,11 @@ pub(crate) async fn wait_or(
         let extension = cluster.find_extension(name, session).await?;
         let revisions = observe::revisions(cluster, name, session).await?;
         if Instant::now() >= next_objects && extension.is_some() {
-            blocker = tree::blocker(&observe::observe(cluster, name, session).await?);
+            let observed = observe::observe(cluster, name, session).await?;
+            if let Some(why) = tree::futile(&observed).filter(|_| target.ends_early) {
+                return Ok(Completion::Failed(format!("{name}: {why}")));
+            }
+            blocker = tree::blocker(&observed);
             next_objects = Instant::now() + OBJECTS_INTERVAL;
         }
         Ok(judge(target, extension.as_ref(), &revisions, blocker.as_deref()))

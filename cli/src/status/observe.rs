@@ -6,16 +6,19 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Event, Secret};
+use k8s_openapi::api::core::v1::{Event, Pod, Secret};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use olm_api::finalizers::TEARDOWN;
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
+use olm_revision::blocked_pods::{Cause, of_deployment, of_pods, selector};
 use olm_revision::cluster::{Cluster as _, Reason};
 use olm_revision::content::{ContentObject, ContentPhase, SecretKey, resolve_as_is, secrets};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
 use olm_revision::plan::Owner;
+use olm_revision::probes::{Probes, default_probes};
 use olm_version::quote;
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
@@ -28,6 +31,9 @@ use crate::source::Cluster;
 const CONCURRENT_READS: usize = 8;
 /// Deadline for all objects of an extension together. Objects that are not read by then are marked as unreadable.
 const TIME_FOR_OBJECTS: Duration = Duration::from_secs(60);
+/// Highest numbers of unready Deployments, and of pods of each, that are read.
+const DEPLOYMENTS: usize = 4;
+const PODS: u32 = 20;
 /// Longest label value, in bytes.
 const LONGEST_LABEL: usize = 63;
 /// Highest number of names that are listed if the requested one does not exist.
@@ -66,6 +72,8 @@ pub(crate) struct ObservedObject {
     pub(crate) content: ContentObject,
     /// Live object.
     pub(crate) live: Live,
+    /// Cause for which the pods of an unready Deployment are not ready.
+    pub(crate) cause: Option<Cause>,
 }
 
 /// State of a live object.
@@ -226,8 +234,9 @@ async fn below(
     }
     let held = contents.iter().flatten().flatten().flat_map(|phase| &phase.objects);
     let live = live(cluster, held.map(|held| ObjectKey::of(&held.object))).await;
+    let causes = causes(cluster, &live).await;
     let content =
-        |phases: Vec<ContentPhase>| phases.into_iter().map(|phase| observed(phase, &live)).collect();
+        |phases: Vec<ContentPhase>| phases.into_iter().map(|phase| observed(phase, &live, &causes)).collect();
     let revisions = sets.into_iter().zip(contents);
     let revisions = revisions.map(|(set, held)| ObservedRevision { set, content: held.map(content) });
     let drift = drift(cluster, &extension.name_any()).await;
@@ -244,10 +253,42 @@ async fn drift(cluster: &Cluster, extension: &str) -> Option<String> {
     events.into_iter().max_by_key(|event| event.metadata.creation_timestamp.clone())?.message
 }
 
-fn observed(phase: ContentPhase, live: &HashMap<ObjectKey, Live>) -> ObservedPhase {
+/// Causes for which pods of these Deployments are not ready. Without the right to read pods, only those that their
+/// Deployments have.
+async fn causes(cluster: &Cluster, live: &HashMap<ObjectKey, Live>) -> HashMap<ObjectKey, Cause> {
+    let deployments = live.iter().filter_map(|(key, live)| match live {
+        Live::Found(object) if key.gvk.kind == "Deployment" && !is_available(object) => Some((key, object)),
+        _ => None,
+    });
+    let mut causes = HashMap::new();
+    for (key, deployment) in deployments.take(DEPLOYMENTS) {
+        let mut cause = of_deployment(deployment);
+        if let Some(selector) = selector(deployment).filter(|_| cause.is_none()) {
+            let api: Api<Pod> = Api::namespaced(cluster.client().clone(), &key.namespace);
+            let page = ListParams::default().labels(&selector).limit(PODS);
+            let listed = olm_runtime::cluster::within_deadline(api.list(&page)).await;
+            let pods = listed.map(|found| found.items).unwrap_or_default();
+            let pods: Vec<Value> = pods.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect();
+            cause = of_pods(&pods, Timestamp::now());
+        }
+        causes.extend(cause.map(|cause| (key.clone(), cause)));
+    }
+    causes
+}
+
+fn is_available(deployment: &Value) -> bool {
+    Probes::new(&default_probes()).is_ok_and(|probes| probes.probe(deployment).is_ready())
+}
+
+fn observed(
+    phase: ContentPhase,
+    live: &HashMap<ObjectKey, Live>,
+    causes: &HashMap<ObjectKey, Cause>,
+) -> ObservedPhase {
     let object = |content: ContentObject| {
-        let live = live.get(&ObjectKey::of(&content.object)).cloned().unwrap_or(Live::Missing);
-        ObservedObject { content, live }
+        let key = ObjectKey::of(&content.object);
+        let live = live.get(&key).cloned().unwrap_or(Live::Missing);
+        ObservedObject { content, live, cause: causes.get(&key).cloned() }
     };
     ObservedPhase { name: phase.name, objects: phase.objects.into_iter().map(object).collect() }
 }

@@ -1,6 +1,7 @@
 //! Tests of the state tree and of its text output.
 
 use olm_api::{ClusterExtension, ClusterObjectSet};
+use olm_revision::blocked_pods::of_pods;
 use olm_revision::content::ContentPhase;
 use olm_revision::probes::default_probes;
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 use super::health::Health;
 use super::observe::{Live, Observed, ObservedObject, ObservedPhase, ObservedRevision};
 use super::text;
-use super::tree::{ExtensionState, ObjectStatus, Progress, blocker};
+use super::tree::{ExtensionState, ObjectStatus, Progress, blocker, futile};
 use crate::output::{Format, result};
 
 const THEN: &str = "2026-01-01T00:00:00Z";
@@ -72,7 +73,7 @@ fn of_revision(object: &Value, number: i64) -> Live {
 fn phase(name: &str, objects: Vec<(Value, Live)>) -> ObservedPhase {
     let contents = ContentPhase::inline(name, objects.iter().map(|(object, _)| object.clone()).collect());
     let objects = contents.objects.into_iter().zip(objects);
-    let objects = objects.map(|(content, (_, live))| ObservedObject { content, live });
+    let objects = objects.map(|(content, (_, live))| ObservedObject { content, live, cause: None });
     ObservedPhase { name: name.to_owned(), objects: objects.collect() }
 }
 
@@ -173,6 +174,39 @@ pipe-1  pipe.v1.0.0  rolled out, created 5m ago
     );
     let progress: Vec<_> = state.revisions[0].phases.iter().map(|phase| phase.progress).collect();
     assert_eq!(progress, [Progress::Complete, Progress::Current, Progress::Waiting]);
+}
+
+// docs/design/apply.md#blocked-pods
+#[test]
+fn cause_of_unready_pods_is_shown_first() {
+    let mut observed = upgrading();
+    let mut plant = |state: Value| {
+        let pod = json!({"metadata": {"name": "p", "namespace": "pipe-system"}, "status": {"containerStatuses": [
+            {"name": "manager", "image": "r.example/pipe", "ready": false, "state": {"waiting": state}}]}});
+        let phases = observed.revisions[1].content.as_mut().unwrap();
+        phases[1].objects[0].cause = of_pods(&[pod], now());
+        let tree = text::tree(&ExtensionState::new(&observed), now(), false);
+        (tree, futile(&observed))
+    };
+    let (tree, why) = plant(json!({"reason": "CrashLoopBackOff"}));
+    let cause = "its pods crash (container manager of pod p); its log: kubectl -n pipe-system logs p -c manager \
+                 --previous";
+    let first = format!("Cause:              Deployment pipe-system/manager: {cause}\n");
+    assert!(tree.contains(&first), "{tree}");
+    let object = format!("Deployment pipe-system/manager not ready: missing .status.conditions; {cause}\n");
+    assert!(tree.contains(&object), "{tree}");
+    assert_eq!(why, None, "it may have crashed by accident");
+    let (_, why) = plant(json!({"reason": "InvalidImageName"}));
+    let expected = "Deployment pipe-system/manager: its pods wait for image r.example/pipe ";
+    assert!(why.as_ref().is_some_and(|why| why.starts_with(expected)), "{why:?}");
+
+    let refused =
+        "phase 0 validation error: CustomResourceDefinition.apiextensions.k8s.io \"a\" is invalid: x";
+    observed = upgrading();
+    let conditions = conditions(&[&format!("Progressing=True/Retrying {refused}")]);
+    observed.revisions[1].set.status.as_mut().unwrap().conditions =
+        serde_json::from_value(conditions).unwrap();
+    assert_eq!(futile(&observed).as_deref(), Some(refused));
 }
 
 #[test]

@@ -62,6 +62,9 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     };
     fields.add(0, "Name", &state.name);
     fields.add(0, "Health", &health);
+    if let Some((cause, _)) = state.blocked_pods() {
+        fields.add(0, "Cause", &cause);
+    }
     fields.add(0, "Package", &state.package);
     fields.add(0, "Namespace", &state.namespace);
     let installed = state.installed.as_ref();

@@ -5,6 +5,7 @@
 use kube::ResourceExt;
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels, names};
+use olm_revision::blocked_pods::Cause;
 use olm_revision::immutable::remedies;
 use olm_revision::object::ObjectKey;
 use olm_revision::plan::{Owner, Plan, plan};
@@ -143,6 +144,9 @@ pub(crate) struct ObjectState {
     /// Controller owner, as `Kind name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) controller: Option<String>,
+    /// Cause for which its pods are not ready. Part of the messages.
+    #[serde(skip)]
+    cause: Option<Cause>,
 }
 
 /// State of an object with respect to a revision.
@@ -232,6 +236,13 @@ impl ExtensionState {
     }
 }
 
+impl ExtensionState {
+    /// Sentence about the first Deployment whose pods are not ready for a known reason, and whether waiting is futile.
+    pub(crate) fn blocked_pods(&self) -> Option<(String, bool)> {
+        self.revisions.iter().find_map(RevisionState::blocked_pods)
+    }
+}
+
 /// Installed bundle according to the status.
 pub(crate) fn installed(extension: &ClusterExtension) -> Option<BundleState> {
     let bundle = &extension.status.as_ref()?.install.as_ref()?.bundle;
@@ -243,6 +254,20 @@ pub(crate) fn blocker(observed: &Observed) -> Option<String> {
     let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
     let newest = observed.revisions.iter().rev().find(|revision| is_active(&revision.set))?;
     RevisionState::new(newest, &sets).blocker()
+}
+
+/// Failure of the newest active revision that lasts until its content changes: of its pods, or a refused CRD.
+pub(crate) fn futile(observed: &Observed) -> Option<String> {
+    let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
+    let newest = observed.revisions.iter().rev().find(|revision| is_active(&revision.set))?;
+    let pods = RevisionState::new(newest, &sets).blocked_pods();
+    let progressing = newest.set.condition(types::PROGRESSING).map(|condition| condition.message.as_str());
+    let refused = progressing.filter(|message| {
+        let (_, crd) =
+            message.split_once("CustomResourceDefinition.apiextensions.k8s.io ").unwrap_or_default();
+        crd.contains(" is invalid: ")
+    });
+    pods.filter(|(_, is_final)| *is_final).map(|(why, _)| why).or_else(|| refused.map(str::to_owned))
 }
 
 /// Reports whether the revision adopted an installation from the reference's Helm applier
@@ -294,6 +319,14 @@ impl RevisionState {
             conditions,
             phases: Vec::new(),
         }
+    }
+
+    fn blocked_pods(&self) -> Option<(String, bool)> {
+        self.phases.iter().flat_map(|phase| &phase.objects).find_map(|object| {
+            let cause = object.cause.as_ref()?;
+            let name = qualified(&object.namespace, &object.name);
+            Some((format!("{} {name}: {}", object.kind, cause.words()), cause.is_final))
+        })
     }
 
     fn blocker(&self) -> Option<String> {
@@ -372,7 +405,7 @@ impl<'a> ObjectJudge<'a> {
 
     fn object(&self, observed: &ObservedObject) -> ObjectState {
         let key = ObjectKey::of(&observed.content.object);
-        let (state, messages, controller) = match &observed.live {
+        let (state, mut messages, controller) = match &observed.live {
             Live::Missing => (ObjectStatus::Missing, vec!["it does not exist".to_owned()], None),
             Live::NotServed => {
                 let kind =
@@ -385,6 +418,8 @@ impl<'a> ObjectJudge<'a> {
                 (state, messages, controller(live).map(|reference| self.named(reference)))
             }
         };
+        let cause = observed.cause.clone().filter(|_| state == ObjectStatus::NotReady);
+        messages.extend(cause.as_ref().map(|cause| cause.words().to_owned()));
         ObjectState {
             api_version: key.gvk.api_version(),
             kind: key.gvk.kind,
@@ -393,6 +428,7 @@ impl<'a> ObjectJudge<'a> {
             state,
             messages,
             controller,
+            cause,
         }
     }
 

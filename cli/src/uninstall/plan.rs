@@ -254,7 +254,7 @@ mod tests {
             collision_protection: CollisionProtection::Prevent,
         };
         object["metadata"]["ownerReferences"] = json!([{"uid": owner, "controller": true}]);
-        ObservedObject { content, live: Live::Found(object) }
+        ObservedObject { content, live: Live::Found(object), cause: None }
     }
 
     fn observed(policy: Option<&str>) -> Observed {

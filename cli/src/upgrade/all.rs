@@ -59,6 +59,7 @@ fn keep_ready(plan: &mut AvailableUpgrades, extensions: &[ClusterExtension]) {
             image: None,
             before: None,
             approved: None,
+            ends_early: false,
         };
         cannot_complete(&target, extension)
     };

@@ -12,6 +12,7 @@ mod drift;
 mod finalizer;
 pub(crate) mod impersonation;
 mod leftovers;
+mod pods;
 mod removal;
 mod status;
 mod timers;
@@ -93,6 +94,8 @@ pub struct Pace {
     pub operator: Duration,
     /// Time for which a revision leaves missing objects to a newer active one.
     pub recreation: Duration,
+    /// Time for which a Deployment is unready before its pods are read, and interval of these reads.
+    pub unready: Duration,
 }
 
 impl Default for Pace {
@@ -103,6 +106,7 @@ impl Default for Pace {
             teardown: SignedDuration::from_mins(2),
             operator: Duration::from_secs(10),
             recreation: Duration::from_secs(30),
+            unready: Duration::from_secs(30),
         }
     }
 }
@@ -452,9 +456,11 @@ impl Context {
         if !result.succeeds(set.is_true(types::SUCCEEDED)) {
             let staged = result.is_staged().then_some(STAGED_RETRY);
             let deferred = result.has_deferred().then_some(DEFERRED_RETRY);
-            let again = [staged, deferred, result.next_correction()].into_iter().flatten().min();
-            return Pass::of(RevisionOutcome::RollingOut(result.probe_failures()), again);
+            let (lines, explained) = self.explained(set, result).await;
+            let again = [staged, deferred, result.next_correction(), explained].into_iter().flatten().min();
+            return Pass::of(RevisionOutcome::RollingOut(lines), again);
         }
+        self.pods_are_ready(set);
         let skipped = result.has_skipped().then_some(SKIPPED_RETRY);
         Pass::of(RevisionOutcome::Complete, skipped.into_iter().chain(result.next_correction()).min())
     }

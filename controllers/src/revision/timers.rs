@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use olm_revision::object::ObjectKey;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -36,6 +37,8 @@ struct RevisionTimer {
     status_write: Option<Instant>,
     /// Time since which no operator is ready.
     unattended: Option<Instant>,
+    /// Unready Deployment, the time of the next read of its pods, and the cause found last.
+    unready: Option<(ObjectKey, Instant, Option<String>)>,
 }
 
 impl RevisionTimers {
@@ -101,6 +104,42 @@ impl RevisionTimers {
         let since = &mut timers.entry(uid.to_owned()).or_default().unattended;
         *since = if has_operator { None } else { since.or(Some(now)) };
         since.map_or(Duration::ZERO, |since| now.duration_since(since))
+    }
+
+    /// Returns the cause found last for this unready Deployment, and the delay until its pods are to be read. If that is
+    /// zero, records a read.
+    pub(super) fn pods_unready(
+        &self,
+        uid: &str,
+        key: &ObjectKey,
+        interval: Duration,
+        now: Instant,
+    ) -> (Option<String>, Duration) {
+        let mut timers = self.0.lock();
+        let unready = &mut timers.entry(uid.to_owned()).or_default().unready;
+        if unready.as_ref().is_none_or(|(known, ..)| known != key) {
+            *unready = Some((key.clone(), now + interval, None));
+        }
+        let Some((_, due, cause)) = unready else { return (None, interval) };
+        let left = time_left(*due, now).unwrap_or_default();
+        if left.is_zero() {
+            *due = now + interval;
+        }
+        (cause.clone(), left)
+    }
+
+    /// Records the cause that the pods of the unready Deployment have.
+    pub(super) fn pods_explained(&self, uid: &str, cause: Option<String>) {
+        if let Some((.., found)) = self.0.lock().get_mut(uid).and_then(|timer| timer.unready.as_mut()) {
+            *found = cause;
+        }
+    }
+
+    /// Ends the time since which a Deployment is unready.
+    pub(super) fn pods_ready(&self, uid: &str) {
+        if let Some(timer) = self.0.lock().get_mut(uid) {
+            timer.unready = None;
+        }
     }
 
     pub(super) fn forget(&self, uid: &str) {

@@ -210,6 +210,14 @@ impl RevisionResult {
         of_phases.chain(self.failure.iter().flat_map(EngineError::denials)).collect()
     }
 
+    /// First unready object with its line in [`Self::probe_failures`].
+    pub fn first_unready(&self) -> Option<(&ObjectKey, &str)> {
+        let mut incomplete = self.phases.iter().filter(|phase| !phase.is_complete());
+        incomplete.find_map(|phase| {
+            phase.objects.iter().find_map(|object| Some((&object.key, object.not_ready.as_deref()?)))
+        })
+    }
+
     /// Message of the Available condition with reason ProbeFailure: the first unready object of each incomplete
     /// phase. `None` if no such object is known.
     pub fn probe_failures(&self) -> Option<String> {

@@ -184,6 +184,7 @@ async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Sessio
         Ok(written) => {
             let expected = ExpectedState {
                 image: Some(published.bundle),
+                ends_early: true,
                 ..ExpectedState::new(&written, Some(bundle.name), None)
             };
             follow(&run, &expected, deadline, options, session).await

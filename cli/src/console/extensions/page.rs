@@ -87,6 +87,7 @@ impl Shown {
             div.split data-seen=(seen) data-summary=(format!("{}: {:?}", state.name, state.health)) {
                 div {
                     @for remedy in &state.remedies { p.notice.bad { strong { "Remedy. " } (remedy) } }
+                    @if let Some((cause, _)) = state.blocked_pods() { p.notice.bad { (cause) } }
                     (revisions(state, now))
                     (conditions(&state.conditions, now))
                     (events(activity, now))

@@ -4,6 +4,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_api::ClusterExtension;
 use olm_api::conditions::{reasons, types};
 use olm_request::{ExtensionRules, InvalidAnnotation, Settings};
+use olm_revision::blocked_pods::MARK;
 use serde_json::Value;
 
 use super::{Finding, PATIENCE, condition, condition_with, is_older};
@@ -141,7 +142,10 @@ fn of_rollout(
             let sets: Vec<&Value> = observed.list(REVISION).iter().filter(is_active).collect();
             let failing = sets.iter().rev().filter_map(|set| condition_with(set, types::AVAILABLE, "False"));
             let mut failing = failing.filter(|found| found["reason"] == reasons::PROBE_FAILURE);
-            let failing = failing.find(|found| is_older(found, "/lastTransitionTime", PATIENCE, now));
+            // Its text names a cause that does not end by itself.
+            let is_explained = |found: &Value| text(found, "/message").contains(MARK);
+            let failing = failing
+                .find(|found| is_explained(found) || is_older(found, "/lastTransitionTime", PATIENCE, now));
             // An upgrade keeps the status of Progressing, and so its time.
             let is_new = |set: &&Value| !is_older(set, "/metadata/creationTimestamp", ROLLOUT, now);
             if let Some(failing) = failing {

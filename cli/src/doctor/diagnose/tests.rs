@@ -426,6 +426,12 @@ fn rollouts_conditions_and_holds_of_extensions_are_found() {
         set_condition(observed, "ClusterObjectSet", "Available", "False", "ProbeFailure", "x");
     });
     assert_eq!(probe, [""; 0], "for two minutes");
+    let explained = extension(&|observed| {
+        progress(observed, "ClusterExtension", "True", "RollingOut", "Revision 1.0.0 is rolling out.");
+        let message = "x; its pods are not created: exceeded quota: none";
+        set_condition(observed, "ClusterObjectSet", "Available", "False", "ProbeFailure", message);
+    });
+    assert_eq!(explained, ["ROLLOUT-1: ClusterExtension demo"]);
     let late = "Revision has not rolled out for 5 minute(s). Last status: x";
     assert_eq!(set("False", "ProgressDeadlineExceeded", late), ["ROLLOUT-2: ClusterExtension demo"]);
     assert_eq!(set("True", "Retrying", "something new"), ["INSTALL-6: ClusterExtension demo"]);

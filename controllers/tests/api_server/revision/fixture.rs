@@ -39,6 +39,7 @@ pub(super) const PACE: Pace = Pace {
     teardown: SignedDuration::from_mins(2),
     operator: Duration::from_secs(4),
     recreation: Duration::from_secs(5),
+    unready: Duration::from_secs(30),
 };
 
 /// Starts a controller for the API server of this kubeconfig.

@@ -7,6 +7,7 @@ mod drift;
 mod faults;
 mod fixture;
 mod operator_condition;
+mod pods;
 mod removal;
 mod requests;
 mod rollout;
@@ -101,4 +102,10 @@ async fn revision_removal_under_faults_transfers_objects_to_successor() {
     removal::superseded_revisions_are_archived_oldest_first_and_adopt_nothing(&fixture).await;
     removal::finalizer_added_during_removal_is_retained(&fixture).await;
     uninstall::denied_deletions_are_reported_until_the_end(&fixture).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unready_deployment_is_explained() {
+    let fixture = Fixture::start().await;
+    pods::cause_of_unready_pods_is_reported_until_they_are_ready(&fixture).await;
 }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::check::{ObjectCheck, Observed};
 use super::{Engine, Mode, Revision};
+use crate::blocked_pods::of_deployment;
 use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::ContentObject;
 use crate::error::ObjectError;
@@ -184,7 +185,8 @@ impl<C: Cluster> Engine<C> {
 
 pub(super) fn probed(key: ObjectKey, action: Action, live: &Value, probes: &Probes) -> ObjectResult {
     let probe = probes.probe(live);
-    let not_ready = (!probe.is_ready()).then(|| failure_line(live, &probe));
+    let cause = || of_deployment(live).map(|cause| cause.text).unwrap_or_default();
+    let not_ready = (!probe.is_ready()).then(|| failure_line(live, &probe) + &cause());
     ObjectResult { key, action, probe, collision: None, not_ready, contention: None }
 }
 
@@ -209,7 +211,14 @@ pub(super) fn deferred(desired: &Value, delay: Duration) -> ObjectResult {
         key.kind_first(),
         delay.as_secs()
     ));
-    ObjectResult { key, action: Action::Deferred, probe: UNKNOWN, collision: None, not_ready, contention: None }
+    ObjectResult {
+        key,
+        action: Action::Deferred,
+        probe: UNKNOWN,
+        collision: None,
+        not_ready,
+        contention: None,
+    }
 }
 
 /// Result for an object with pending changes while the revision is paused.
