@@ -1,26 +1,89 @@
 //! Aggregated ClusterRoles: the roles that an `aggregationRule` selects by labels.
 //!
-//! Pure. Only the given roles are matched. Other roles of the cluster are unknown.
+//! Pure. Only the given roles are matched. The other roles of the cluster that a selector finds, now or later, are
+//! unknown, so the selector itself is an open grant.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use olm_api::LabelSelector;
 use olm_request::selector;
 use olm_resolve::CatalogSelector;
 use serde_json::Value;
 
-use crate::permissions::{TooMany, counted};
+use crate::holders::counted;
+use crate::permissions::TooMany;
 
-/// ClusterRoles with an aggregation rule among `roles`, each with the names of the plain roles whose rules it
-/// aggregates, directly or through other aggregated roles. Each role matched against selectors adds to `count`.
+/// Cost of one requirement of a selector: all are compared with each other.
+const REQUIREMENT_COST: usize = 200;
+
+/// Requirements of a label selector: key, operator and values. Those of `matchLabels` have operator `In`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Requirements(BTreeSet<(String, String, BTreeSet<String>)>);
+
+impl Requirements {
+    fn of(selector: &LabelSelector) -> Self {
+        let labels = selector.match_labels.iter().flatten();
+        let labels =
+            labels.map(|(key, value)| (key.clone(), "In".to_owned(), BTreeSet::from([value.clone()])));
+        let expressions = selector.match_expressions.iter().flatten().map(|one| {
+            let values = one.values.iter().flatten().cloned().collect();
+            (one.key.clone(), one.operator.clone(), values)
+        });
+        Self(labels.chain(expressions).collect())
+    }
+
+    /// `true` if labels that meet `other` are known to meet these requirements.
+    pub(crate) fn cover(&self, other: &Self) -> bool {
+        self.0.iter().all(|(key, operator, values)| {
+            other.0.iter().any(|(other_key, other_operator, other_values)| {
+                let is_wider = match operator.as_str() {
+                    "NotIn" => values.is_subset(other_values),
+                    _ => other_values.is_subset(values),
+                };
+                key == other_key && operator == other_operator && is_wider
+            })
+        })
+    }
+}
+
+/// `all ClusterRoles`, or `ClusterRoles with labels a In (x, y), b Exists`
+impl fmt::Display for Requirements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts = self.0.iter().map(|(key, operator, values)| {
+            let values = values.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            if values.is_empty() {
+                format!("{key} {operator}")
+            } else {
+                format!("{key} {operator} ({values})")
+            }
+        });
+        match texts.collect::<Vec<_>>().join(", ") {
+            none if none.is_empty() => f.write_str("all ClusterRoles"),
+            texts => write!(f, "ClusterRoles with labels {texts}"),
+        }
+    }
+}
+
+/// Content of a ClusterRole with an aggregation rule.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Aggregated<'a> {
+    /// Names of the given roles whose rules it has: itself, and those that are selected, directly or through others.
+    pub(crate) roles: BTreeSet<&'a str>,
+    /// Its selectors, and those of aggregated roles among `roles`.
+    pub(crate) selectors: BTreeSet<Requirements>,
+}
+
+/// ClusterRoles with an aggregation rule among `roles`. Each role matched against selectors, and each requirement, adds
+/// to `count`.
 ///
 /// # Errors
 /// See [`TooMany`].
 pub(crate) fn aggregated<'a>(
     roles: &BTreeMap<&'a str, &'a Value>,
     count: &mut usize,
-) -> Result<BTreeMap<&'a str, BTreeSet<&'a str>>, TooMany> {
-    let rules: BTreeMap<&str, Vec<CatalogSelector>> =
+) -> Result<BTreeMap<&'a str, Aggregated<'a>>, TooMany> {
+    let rules: BTreeMap<&str, Vec<(CatalogSelector, Requirements)>> =
         roles.iter().filter_map(|(name, role)| Some((*name, selectors(role)?))).collect();
     if rules.is_empty() {
         return Ok(BTreeMap::new());
@@ -29,16 +92,19 @@ pub(crate) fn aggregated<'a>(
         roles.iter().map(|(name, role)| (*name, labels(role))).collect();
     let mut all = BTreeMap::new();
     for name in rules.keys() {
-        let (mut found, mut open) = (BTreeSet::new(), vec![*name]);
+        let mut found = Aggregated { roles: BTreeSet::from([*name]), ..Aggregated::default() };
+        let mut open = vec![*name];
         while let Some(selectors) = open.pop().and_then(|next| rules.get(next)) {
-            counted(count, labels.len())?;
+            let requirements: usize = selectors.iter().map(|(_, all)| all.0.len() + 1).sum();
+            counted(count, labels.len().saturating_add(requirements.saturating_mul(REQUIREMENT_COST)))?;
+            found.selectors.extend(selectors.iter().map(|(_, requirements)| requirements.clone()));
             for (other, labels) in &labels {
-                if selectors.iter().any(|selector| selector.matches(labels)) && found.insert(*other) {
+                let is_selected = selectors.iter().any(|(selector, _)| selector.matches(labels));
+                if is_selected && found.roles.insert(*other) {
                     open.extend(rules.contains_key(other).then_some(*other));
                 }
             }
         }
-        found.retain(|role| !rules.contains_key(role));
         all.insert(*name, found);
     }
     Ok(all)
@@ -46,12 +112,12 @@ pub(crate) fn aggregated<'a>(
 
 /// Selectors of a role's aggregation rule. `None` without a rule. A selector that the API server rejects matches
 /// nothing.
-fn selectors(role: &Value) -> Option<Vec<CatalogSelector>> {
+fn selectors(role: &Value) -> Option<Vec<(CatalogSelector, Requirements)>> {
     let rule = role.get("aggregationRule").filter(|rule| !rule.is_null())?;
     let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
     let parse = |selector: &Value| {
         let parsed: LabelSelector = serde_json::from_value(selector.clone()).ok()?;
-        self::selector(Some(&parsed)).ok()
+        Some((self::selector(Some(&parsed)).ok()?, Requirements::of(&parsed)))
     };
     Some(selectors.filter_map(parse).collect())
 }
@@ -88,16 +154,50 @@ mod tests {
             ("all", by(json!([{}]))),
             ("wrong", by(json!([{"matchExpressions": [{"key": "b", "operator": "Is"}]}, 1]))),
         ];
-        let roles = roles.iter().map(|(name, role)| (*name, role)).collect();
+        let roles: BTreeMap<&str, &Value> = roles.iter().map(|(name, role)| (*name, role)).collect();
         let found = aggregated(&roles, &mut 0).unwrap();
+        let found: Vec<(&str, Vec<&str>, Vec<String>)> = found
+            .into_iter()
+            .map(|(name, found)| {
+                let selectors = found.selectors.iter().map(ToString::to_string).collect();
+                (name, found.roles.into_iter().collect(), selectors)
+            })
+            .collect();
+        let labels = |text: &str| format!("ClusterRoles with labels {text}");
+        let (a, b, top) = (labels("a In (true)"), labels("b Exists"), labels("top In (true)"));
+        let every = roles.keys().copied().collect::<Vec<_>>();
         let expected = [
-            ("all", vec!["a", "b", "other"]),
-            ("middle", vec!["a"]),
-            ("none", vec![]),
-            ("top", vec!["a", "b"]),
-            ("wrong", vec![]),
+            ("all", every, vec!["all ClusterRoles".to_owned(), a.clone(), b.clone(), top.clone()]),
+            ("middle", vec!["a", "middle"], vec![a.clone()]),
+            ("none", vec!["none"], vec![]),
+            ("top", vec!["a", "b", "middle", "top"], vec![a, b, top]),
+            ("wrong", vec!["wrong"], vec![]),
         ];
-        let expected = expected.map(|(name, roles)| (name, roles.into_iter().collect()));
-        assert_eq!(found, BTreeMap::from(expected));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn selector_covers_those_with_more_requirements_or_fewer_values() {
+        let of = |selector: Value| Requirements::of(&serde_json::from_value(selector).unwrap());
+        let one = |operator: &str, values: &[&str]| {
+            of(json!({"matchExpressions": [{"key": "a", "operator": operator, "values": values}]}))
+        };
+        let label = of(json!({"matchLabels": {"a": "x"}}));
+        let both = of(json!({"matchLabels": {"a": "x", "b": "y"}}));
+        for (wide, narrow, expected) in [
+            (of(json!({})), label.clone(), true),
+            (label.clone(), of(json!({})), false),
+            (label.clone(), both.clone(), true),
+            (both, label.clone(), false),
+            (one("In", &["y", "x"]), label.clone(), true),
+            (label.clone(), one("In", &["x", "y"]), false),
+            (one("NotIn", &["x"]), one("NotIn", &["x", "y"]), true),
+            (one("NotIn", &["x", "y"]), one("NotIn", &["x"]), false),
+            (one("Exists", &[]), one("Exists", &[]), true),
+            (one("Exists", &[]), one("DoesNotExist", &[]), false),
+            (of(json!({"matchLabels": {"b": "x"}})), label, false),
+        ] {
+            assert_eq!(wide.cover(&narrow), expected, "{wide} {narrow}");
+        }
     }
 }

@@ -29,7 +29,7 @@ pub fn newest_active(revisions: &[ClusterObjectSet]) -> Option<&ClusterObjectSet
 }
 
 /// Change from the newest active one of all `revisions` to `target`. `content` are the objects of the former, if they
-/// can be read: else they count as objects without permissions. An image without digest counts as changed.
+/// can be read: else the change counts as an increase of permissions. An image without digest counts as changed.
 pub fn change(
     revisions: &[ClusterObjectSet],
     content: Option<&[Value]>,
@@ -44,7 +44,7 @@ pub fn change(
         image.rsplit_once('@').is_some_and(|(_, digest)| digest == target.image)
     };
     let had_image = revisions.iter().any(|set| number(set) < number(newest) && has_image(set));
-    let gained = permissions::changes(content.unwrap_or_default(), target.objects);
+    let gained = content.map(|content| permissions::changes(content, target.objects));
     let own = operator_condition(target.objects);
     let is_gain = |gained: &Permission| !own.as_ref().is_some_and(|own| is_about(gained, own));
     PlannedChange {
@@ -53,8 +53,8 @@ pub fn change(
         changes_bundle: !has_image(newest),
         is_rollback: had_image && is_lower(target, newest),
         // Too many permissions to compare count as gained.
-        gains_permissions: gained
-            .map_or(true, |all| all.iter().flat_map(|change| &change.gained).any(is_gain)),
+        gains_permissions: !matches!(gained, Some(Ok(all))
+            if !all.iter().flat_map(|change| &change.gained).any(is_gain)),
         blocker: None,
     }
 }

@@ -20,6 +20,7 @@ mod aggregation;
 mod change;
 mod digest;
 pub mod fields;
+mod holders;
 pub mod objects;
 pub mod permissions;
 mod sentence;

@@ -1,31 +1,30 @@
-//! Permission differences: permissions that subjects gain or lose when RBAC objects replace others.
+//! Permission differences: permissions that subjects gain or lose when objects replace others.
 //!
-//! Pure. A role that is in neither list is one permission, identified by its name.
+//! Pure. Other objects of the cluster are unknown. A role that is in neither list is one permission, identified by its
+//! name, and so are a service account that is not in the list and the selector of an aggregated ClusterRole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_bundle::pointer::{list, text};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::aggregation::aggregated;
+use crate::aggregation::Requirements;
+use crate::holders::Holders;
 
 /// Largest number of single permissions in one list of objects. Real bundles have some thousands.
-const MAX_GRANTS: usize = 200_000;
+pub(crate) const MAX_GRANTS: usize = 200_000;
 /// Longest URL that is matched against wildcards.
 const MAX_URL: usize = 1024;
 /// Largest number of namespaces that are listed as still having a permission.
 const MAX_KEPT: usize = 100;
-const RBAC: &str = "rbac.authorization.k8s.io";
-/// Prefix of the labels that aggregate a ClusterRole into another.
-const AGGREGATION: &str = "rbac.authorization.k8s.io/aggregate-to-";
 
 /// Holder of permissions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Subject {
-    /// `ServiceAccount`, `User` or `Group`. `ClusterRole` stands for all its subjects.
+    /// `ServiceAccount`, `User` or `Group`. `ClusterRole` and `Role` stand for all their subjects, `Deployment` for its
+    /// pods.
     pub kind: String,
-    /// Namespace of a service account, else empty.
+    /// Namespace of a service account, Role or Deployment, else empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Name.
@@ -52,7 +51,8 @@ pub struct Permission {
     /// Namespace of the permissions. `None` for the whole cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// All permissions of a role that is not in the list, as `<Kind> <name>`.
+    /// All permissions of a role that is not in the list, as `<Kind> <name>`, of a service account that is not in the
+    /// list, as `ServiceAccount <namespace>/<name>`, or of all ClusterRoles with some labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// API group of the resources.
@@ -85,53 +85,109 @@ pub struct TooMany;
 
 /// Single permission.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Grant {
+pub(crate) struct Grant {
     /// `None` for the whole cluster.
-    namespace: Option<String>,
-    what: GrantedAccess,
+    pub(crate) namespace: Option<String>,
+    pub(crate) what: GrantedAccess,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum GrantedAccess {
-    Resource { group: String, resource: String, name: Option<String>, verb: String },
-    Url { path: String, verb: String },
+pub(crate) enum GrantedAccess {
+    Resource {
+        group: String,
+        resource: String,
+        name: Option<String>,
+        verb: String,
+    },
+    Url {
+        path: String,
+        verb: String,
+    },
     Role(String),
+    /// All ClusterRoles of the cluster with these labels.
+    Selected(Requirements),
 }
 
-type Grants = BTreeMap<Subject, BTreeSet<Grant>>;
-
 /// Gained and lost permissions by subject when `new` replaces `old`. A permission that a wildcard covered before is
-/// not gained.
+/// not gained. Without `old`, only permissions that `new` binds are gained: nothing can be bound outside yet.
 ///
 /// # Errors
 /// See [`TooMany`].
 pub fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMany> {
-    let (old, new) = (grants(old)?, grants(new)?);
+    let is_upgrade = !old.is_empty() && !new.is_empty();
+    let (old, new) = (Holders::of(old)?, Holders::of(new)?);
+    let subjects: BTreeSet<&Subject> = old.grants.keys().chain(new.grants.keys()).collect();
+    let (roles, others): (Vec<&Subject>, _) =
+        subjects.into_iter().partition(|subject| old.has_role(subject) || new.has_role(subject));
     let none = BTreeSet::new();
-    let mut changes = Vec::new();
-    for subject in old.keys().chain(new.keys()).collect::<BTreeSet<_>>() {
-        let (old, new) = (old.get(subject).unwrap_or(&none), new.get(subject).unwrap_or(&none));
-        let (gained, lost) = (beyond(new, old, &none), beyond(old, new, new));
-        if !gained.is_empty() || !lost.is_empty() {
-            changes.push(SubjectChange { subject: subject.clone(), gained, lost });
+    let of = |subject: &Subject| {
+        change(subject, old.grants.get(subject).unwrap_or(&none), new.grants.get(subject).unwrap_or(&none))
+    };
+    let mut changes: Vec<SubjectChange> = others.into_iter().filter_map(of).collect();
+    if is_upgrade {
+        changes.extend(moved(&old, &new));
+        // Bindings outside of the lists may exist for a role of both lists, or are what makes a role useful that no
+        // object of its list binds. What a subject of a binding gains to the same extent is listed once.
+        let is_open = |one: &Holders, other: &Holders, role: &Subject| {
+            !one.has_role(role) || other.has_role(role) || one.bound.get(role) == Some(&false)
+        };
+        let open = roles.into_iter().filter(|role| is_open(&old, &new, role) && is_open(&new, &old, role));
+        for change in open.filter_map(of).collect::<Vec<_>>() {
+            let is_same = |other: &SubjectChange| other.gained == change.gained && other.lost == change.lost;
+            changes.extend((!changes.iter().any(is_same)).then_some(change));
         }
+        changes.sort_by(|one, other| one.subject.cmp(&other.subject));
     }
     Ok(changes)
 }
 
+fn change(subject: &Subject, old: &BTreeSet<Grant>, new: &BTreeSet<Grant>) -> Option<SubjectChange> {
+    let (gained, lost) = (beyond(new, old, &BTreeSet::new()), beyond(old, new, new));
+    let is_change = !gained.is_empty() || !lost.is_empty();
+    is_change.then(|| SubjectChange { subject: subject.clone(), gained, lost })
+}
+
+/// Changes for the pods of Deployments whose service account is another one that existed before.
+fn moved(old: &Holders, new: &Holders) -> Vec<SubjectChange> {
+    let change_of = |(deployment, account): (&Subject, &Subject)| {
+        let before = old.accounts.get(deployment);
+        // What a new account gains is listed as such.
+        let is_new = new.created.contains(account)
+            && !old.created.contains(account)
+            && !old.grants.contains_key(account);
+        let is_used = before.is_none() && old.accounts.values().any(|used| used == account);
+        if before == Some(account) || is_new || is_used {
+            return None;
+        }
+        let held = before.map(|before| old.of_account(before)).unwrap_or_default();
+        change(deployment, &held, &new.of_account(account))
+    };
+    new.accounts.iter().filter_map(change_of).collect()
+}
+
 /// Permissions of `grants` that `others` do not cover, joined to rules. `kept` are the permissions that remain.
 fn beyond(grants: &BTreeSet<Grant>, others: &BTreeSet<Grant>, kept: &BTreeSet<Grant>) -> Vec<Permission> {
-    let more: BTreeSet<Grant> = grants
-        .iter()
-        .filter(|grant| !grant.generalizations().any(|wider| others.contains(&wider)))
-        .cloned()
-        .collect();
-    let is_widest =
-        |grant: &&Grant| !grant.generalizations().any(|wider| wider != **grant && more.contains(&wider));
+    let more: BTreeSet<Grant> =
+        grants.iter().filter(|grant| !grant.is_covered(others, |_| true)).cloned().collect();
+    let is_widest = |grant: &&Grant| !grant.is_covered(&more, |wider| wider != *grant);
     joined(more.iter().filter(is_widest), kept)
 }
 
 impl Grant {
+    /// `true` if one of `others` that passes `filter` covers this permission.
+    fn is_covered(&self, others: &BTreeSet<Self>, filter: impl Fn(&Self) -> bool) -> bool {
+        let GrantedAccess::Selected(own) = &self.what else {
+            return self.generalizations().any(|wider| filter(&wider) && others.contains(&wider));
+        };
+        others.iter().any(|other| match &other.what {
+            GrantedAccess::Selected(wider) => {
+                let is_there = other.namespace.is_none() || other.namespace == self.namespace;
+                is_there && wider.cover(own) && filter(other)
+            }
+            _ => false,
+        })
+    }
+
     /// This permission and all that cover it.
     fn generalizations(&self) -> impl Iterator<Item = Self> {
         let everywhere = self.namespace.as_ref().map(|_| None);
@@ -146,7 +202,7 @@ impl Grant {
 impl GrantedAccess {
     fn generalizations(&self) -> Vec<Self> {
         match self {
-            Self::Role(_) => vec![self.clone()],
+            Self::Role(_) | Self::Selected(_) => vec![self.clone()],
             Self::Url { path, .. } if path.len() > MAX_URL => vec![self.clone()],
             Self::Url { path, verb } => {
                 let ends = path.char_indices().map(|(at, _)| at).chain([path.len()]);
@@ -178,136 +234,19 @@ impl GrantedAccess {
     }
 }
 
+impl GrantedAccess {
+    /// [`Permission::role`], or empty.
+    fn role(&self) -> String {
+        match self {
+            Self::Role(role) => role.clone(),
+            Self::Selected(requirements) => requirements.to_string(),
+            Self::Resource { .. } | Self::Url { .. } => String::new(),
+        }
+    }
+}
+
 fn either(own: &str, wildcard: &str) -> Vec<String> {
     if own == wildcard { vec![own.to_owned()] } else { vec![own.to_owned(), wildcard.to_owned()] }
-}
-
-/// Permissions of roles, by kind, namespace and name.
-type Roles<'a> = BTreeMap<(&'a str, &'a str, &'a str), Vec<GrantedAccess>>;
-
-/// Permissions that these objects grant, by subject.
-fn grants(objects: &[Value]) -> Result<Grants, TooMany> {
-    let rbac = |object: &&Value| text(object, "/apiVersion").split('/').next() == Some(RBAC);
-    let objects: Vec<&Value> = objects.iter().filter(rbac).collect();
-    let mut count = 0;
-    let roles = roles(&objects, &mut count)?;
-    let mut grants = Grants::new();
-    for object in objects {
-        let (kind, name, own) =
-            (text(object, "/kind"), text(object, "/metadata/name"), text(object, "/metadata/namespace"));
-        let namespace = match kind {
-            "ClusterRole" => {
-                let whats = roles.get(&(kind, "", name)).map_or(&[][..], Vec::as_slice);
-                for aggregating in aggregating(object) {
-                    let kind = kind.to_owned();
-                    let subject = Subject { kind, namespace: String::new(), name: aggregating.to_owned() };
-                    add(&mut grants, subject, None, whats, &mut count)?;
-                }
-                continue;
-            }
-            "RoleBinding" => Some(own),
-            "ClusterRoleBinding" => None,
-            _ => continue,
-        };
-        let (kind, name) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
-        let of = if kind == "Role" { namespace.unwrap_or_default() } else { "" };
-        let unknown = [GrantedAccess::Role(format!("{kind} {name}"))];
-        let whats = roles.get(&(kind, of, name)).map_or(unknown.as_slice(), Vec::as_slice);
-        for subject in list(object, "/subjects") {
-            let part = |field: &str| text(subject, field).to_owned();
-            let subject = Subject { kind: part("/kind"), namespace: part("/namespace"), name: part("/name") };
-            add(&mut grants, subject, namespace, whats, &mut count)?;
-        }
-    }
-    Ok(grants)
-}
-
-fn roles<'a>(objects: &[&'a Value], count: &mut usize) -> Result<Roles<'a>, TooMany> {
-    let mut roles = Roles::new();
-    let mut cluster_roles = BTreeMap::new();
-    for &object in objects {
-        let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
-        let namespace = match kind {
-            "Role" => text(object, "/metadata/namespace"),
-            "ClusterRole" => {
-                cluster_roles.insert(name, object);
-                ""
-            }
-            _ => continue,
-        };
-        roles.insert((kind, namespace, name), rules(object, count)?);
-    }
-    for (name, sources) in aggregated(&cluster_roles, count)? {
-        let mut whats = Vec::new();
-        for source in sources {
-            let more = roles.get(&("ClusterRole", "", source)).map_or(&[][..], Vec::as_slice);
-            counted(count, more.len())?;
-            whats.extend_from_slice(more);
-        }
-        roles.insert(("ClusterRole", "", name), whats);
-    }
-    Ok(roles)
-}
-
-fn add(
-    grants: &mut Grants,
-    subject: Subject,
-    namespace: Option<&str>,
-    whats: &[GrantedAccess],
-    count: &mut usize,
-) -> Result<(), TooMany> {
-    counted(count, whats.len())?;
-    // URLs have no namespace, so a RoleBinding does not grant them.
-    let holds = |what: &&GrantedAccess| namespace.is_none() || !matches!(what, GrantedAccess::Url { .. });
-    let grant = |what: &GrantedAccess| Grant { namespace: namespace.map(str::to_owned), what: what.clone() };
-    grants.entry(subject).or_default().extend(whats.iter().filter(holds).map(grant));
-    Ok(())
-}
-
-/// Adds `more` to the number of processed permissions.
-///
-/// # Errors
-/// See [`TooMany`].
-pub(crate) fn counted(count: &mut usize, more: usize) -> Result<(), TooMany> {
-    *count = count.saturating_add(more);
-    if *count > MAX_GRANTS { Err(TooMany) } else { Ok(()) }
-}
-
-/// ClusterRoles that aggregate this one by its labels.
-fn aggregating(role: &Value) -> impl Iterator<Item = &str> {
-    let labels = role.pointer("/metadata/labels").and_then(Value::as_object);
-    let set = labels.into_iter().flatten().filter(|(_, value)| *value == "true");
-    set.filter_map(|(key, _)| key.strip_prefix(AGGREGATION))
-}
-
-/// Single permissions of a role.
-fn rules(role: &Value, count: &mut usize) -> Result<Vec<GrantedAccess>, TooMany> {
-    let mut whats = Vec::new();
-    for rule in list(role, "/rules") {
-        let texts = |field: &str| list(rule, field).iter().filter_map(Value::as_str).collect::<Vec<_>>();
-        let (groups, resources, verbs) = (texts("/apiGroups"), texts("/resources"), texts("/verbs"));
-        let (names, urls) = (texts("/resourceNames"), texts("/nonResourceURLs"));
-        let product = [&groups, &resources, &verbs].into_iter().map(|list| list.len());
-        let product = product.fold(names.len().max(1), usize::saturating_mul);
-        counted(count, product.saturating_add(urls.len().saturating_mul(verbs.len())))?;
-        let names: Vec<Option<&str>> =
-            if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
-        for verb in verbs {
-            let verb = || verb.to_owned();
-            whats.extend(urls.iter().map(|&path| GrantedAccess::Url { path: path.to_owned(), verb: verb() }));
-            for &group in &groups {
-                for &resource in &resources {
-                    whats.extend(names.iter().map(|name| GrantedAccess::Resource {
-                        group: group.to_owned(),
-                        resource: resource.to_owned(),
-                        name: name.map(str::to_owned),
-                        verb: verb(),
-                    }));
-                }
-            }
-        }
-    }
-    Ok(whats)
 }
 
 /// Verbs that `others` name explicitly where `grant` allows `*`.
@@ -356,9 +295,9 @@ fn joined<'a>(grants: impl Iterator<Item = &'a Grant>, others: &BTreeSet<Grant>)
     for grant in grants {
         let namespace = grant.namespace.as_deref();
         match &grant.what {
-            GrantedAccess::Role(role) => permissions.push(Permission {
+            GrantedAccess::Role(_) | GrantedAccess::Selected(_) => permissions.push(Permission {
                 namespace: namespace.map(str::to_owned),
-                role: Some(role.clone()),
+                role: Some(grant.what.role()),
                 ..Permission::default()
             }),
             GrantedAccess::Url { path, verb } => {

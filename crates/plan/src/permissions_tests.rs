@@ -2,6 +2,8 @@ use serde_json::json;
 
 use super::*;
 
+const RBAC: &str = "rbac.authorization.k8s.io";
+
 /// ClusterRole with these rules, and its binding to service account `ns/sa` in the cluster or in a namespace.
 fn role(rules: &Value, namespace: Option<&str>) -> Vec<Value> {
     let subjects = json!([{"kind": "ServiceAccount", "namespace": "ns", "name": "sa"}]);
@@ -162,6 +164,154 @@ fn aggregation_rule_adds_rules_of_selected_roles() {
         shown(&objects, &both),
         ["+ ClusterRole /admin in *: x.io/widgets: get", "+ ServiceAccount ns/sa in *: x.io/widgets: get"]
     );
+}
+
+/// ClusterRole `name` with these rules and labels, aggregated by `selectors` if there are any.
+fn cluster_role(name: &str, rules: &Value, labels: Value, selectors: &[Value]) -> Value {
+    let version = "rbac.authorization.k8s.io/v1";
+    let mut role =
+        json!({"apiVersion": version, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    role["metadata"]["labels"] = labels;
+    if !selectors.is_empty() {
+        role["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
+    }
+    role
+}
+
+#[test]
+fn new_or_wider_selector_of_bound_role_is_gained() {
+    let [role, binding] = role(&json!([]), None).try_into().unwrap();
+    let of = |selectors: &[Value]| {
+        let mut role = role.clone();
+        if !selectors.is_empty() {
+            role["aggregationRule"] = json!({"clusterRoleSelectors": selectors});
+        }
+        vec![role, binding.clone()]
+    };
+    let label = |value: &str| json!({"matchLabels": {"to-r": value}});
+    let to_admin = json!({"matchLabels": {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}});
+    let both = json!({"matchLabels": {"to-r": "a", "b": "c"}});
+    let gained = |what: &str| vec![format!("+ ServiceAccount ns/sa in *: {what}")];
+    let admin = "ClusterRoles with labels rbac.authorization.k8s.io/aggregate-to-admin In (true)";
+    for (old, new, expected) in [
+        (vec![], vec![json!({})], gained("all ClusterRoles")),
+        (vec![label("a")], vec![label("a"), to_admin.clone()], gained(admin)),
+        (vec![label("a")], vec![label("b")], gained("ClusterRoles with labels to-r In (b)")),
+        (vec![both.clone()], vec![label("a")], gained("ClusterRoles with labels to-r In (a)")),
+        (vec![label("a")], vec![both.clone(), label("a")], vec![]),
+        (vec![label("a")], vec![both], vec![]),
+        (vec![json!({})], vec![to_admin], vec![]),
+    ] {
+        let mut found = shown(&of(&old), &of(&new));
+        found.retain(|line| line.starts_with('+'));
+        assert_eq!(found, expected, "{old:?} {new:?}");
+    }
+}
+
+#[test]
+fn selector_of_aggregated_or_aggregating_role_is_an_open_grant() {
+    let [role, binding] = role(&json!([]), None).try_into().unwrap();
+    let labels = json!({"to-r": "true"});
+    let top = cluster_role("r", &json!([]), json!({}), &[json!({"matchLabels": {"to-r": "true"}})]);
+    let old = [top, cluster_role("middle", &json!([]), labels.clone(), &[]), binding];
+    let mut new = old.clone();
+    new[1] = cluster_role("middle", &json!([]), labels, &[json!({})]);
+    assert_eq!(shown(&old, &new), ["+ ServiceAccount ns/sa in *: all ClusterRoles"]);
+    // A ClusterRole that another one aggregates by its labels.
+    let label = json!({"rbac.authorization.k8s.io/aggregate-to-cluster-reader": "true"});
+    let (old, new) = (role, cluster_role("r", &json!([]), label, &[json!({})]));
+    assert_eq!(shown(&[old], &[new])[0], "+ ClusterRole /cluster-reader in *: all ClusterRoles");
+}
+
+#[test]
+fn rules_of_a_role_that_may_be_bound_outside_are_gained_by_its_subjects() {
+    let rules = |verbs: &[&str]| json!([rule("", "secrets", verbs)]);
+    let plain = |name: &str, verbs: &[&str]| cluster_role(name, &rules(verbs), json!({}), &[]);
+    let (old, new) = (plain("out", &["get"]), plain("out", &["get", "delete"]));
+    let gained = "+ ClusterRole /out in *: /secrets: delete";
+    assert_eq!(shown(&[old.clone()], &[new.clone()]), [gained]);
+    // Also if it is new: a binding may wait for it.
+    assert_eq!(
+        shown(&[plain("other", &[])], &[plain("other", &[]), new.clone()])[0],
+        "+ ClusterRole /out in *: /secrets: delete,get"
+    );
+    let mut namespaced = [old.clone(), new.clone()];
+    for role in &mut namespaced {
+        role["kind"] = json!("Role");
+        role["metadata"]["namespace"] = json!("ns");
+    }
+    let [before, after] = namespaced;
+    assert_eq!(shown(&[before], &[after]), ["+ Role ns/out in ns: /secrets: delete"]);
+    // The service account has the permission by another role already.
+    let bound = |verbs: &[&str]| {
+        let mut all = role(&rules(verbs), None);
+        let mut admin = role(&json!([rule("*", "*", &["*"])]), None);
+        admin[0]["metadata"]["name"] = json!("all");
+        admin[1]["roleRef"]["name"] = json!("all");
+        all.append(&mut admin);
+        all
+    };
+    assert_eq!(
+        shown(&bound(&["get"]), &bound(&["get", "delete"])),
+        ["+ ClusterRole /r in *: /secrets: delete"]
+    );
+    // Names of generated roles differ in each version.
+    let mut renamed = role(&rules(&["get"]), None);
+    renamed[0]["metadata"]["name"] = json!("r2");
+    renamed[1]["roleRef"]["name"] = json!("r2");
+    assert_eq!(shown(&role(&rules(&["get"]), None), &renamed), [""; 0]);
+}
+
+#[test]
+fn each_aggregation_label_is_a_binding() {
+    let rules = json!([rule("", "secrets", &["get"])]);
+    for (label, role) in [
+        ("rbac.authorization.k8s.io/aggregate-to-admin", "admin"),
+        ("rbac.authorization.k8s.io/aggregate-to-edit", "edit"),
+        ("rbac.authorization.k8s.io/aggregate-to-view", "view"),
+        ("rbac.authorization.k8s.io/aggregate-to-cluster-reader", "cluster-reader"),
+        ("ext.olm.operatorframework.io/aggregate-to-operator-controller", "operator-controller-content-role"),
+    ] {
+        let of = |labels: Value| [cluster_role("r", &rules, labels, &[])];
+        let expected = format!("+ ClusterRole /{role} in *: /secrets: get");
+        assert_eq!(shown(&of(json!({})), &of(json!({label: "true"}))), [expected]);
+        assert_eq!(shown(&of(json!({})), &of(json!({label: "false"}))), [""; 0]);
+    }
+}
+
+#[test]
+fn deployment_gains_what_another_existing_service_account_has() {
+    let deployment = |name: &str, account: &str| {
+        let pod = json!({"serviceAccountName": account});
+        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"},
+            "spec": {"template": {"spec": pod}}})
+    };
+    let account = |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "ns"}});
+    let with = |more: &[Value]| {
+        [role(&json!([rule("", "pods", &["get"])]), None), vec![account("sa"), account("low")], more.to_vec()]
+            .concat()
+    };
+    let low = with(&[deployment("d", "low")]);
+    let gained = "+ Deployment ns/d in *: /pods: get";
+    assert_eq!(shown(&low, &with(&[deployment("d", "sa")])), [gained]);
+    assert_eq!(shown(&low, &low), [""; 0]);
+    let foreign = |name: &str| format!("+ Deployment ns/d in *: ServiceAccount ns/{name}");
+    assert_eq!(shown(&low, &with(&[deployment("d", "other")])), [foreign("other")]);
+    assert_eq!(shown(&low, &with(&[deployment("d", "")])), [foreign("default")]);
+    assert_eq!(shown(&with(&[deployment("d", "other")]), &with(&[deployment("d", "other")])), [""; 0]);
+    // A second Deployment with the account of the first, or with an unused one.
+    let second = |account: &str| with(&[deployment("d", "low"), deployment("e", account)]);
+    assert_eq!(shown(&low, &second("low")), [""; 0]);
+    assert_eq!(shown(&low, &second("sa")), ["+ Deployment ns/e in *: /pods: get"]);
+    // What a new account has is listed for that account.
+    assert_eq!(shown(&low, &[with(&[deployment("d", "new")]), vec![account("new")]].concat()), [""; 0]);
+}
+
+#[test]
+fn many_requirements_of_selectors_are_an_error() {
+    let selectors: Vec<Value> = (0..2000).map(|n| json!({"matchLabels": {"a": n.to_string()}})).collect();
+    let many = [cluster_role("r", &json!([]), json!({}), &selectors)];
+    assert_eq!(changes(&many, &[]), Err(TooMany));
 }
 
 #[test]

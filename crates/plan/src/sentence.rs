@@ -6,7 +6,8 @@ use crate::permissions::{Permission, Subject};
 
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let every = if self.kind == "ClusterRole" { "all subjects of " } else { "" };
+        let is_role = matches!(self.kind.as_str(), "ClusterRole" | "Role");
+        let every = if is_role { "all subjects of " } else { "" };
         let (namespace, slash) = (&self.namespace, if self.namespace.is_empty() { "" } else { "/" });
         write!(f, "{every}{} {namespace}{slash}{}", self.kind, self.name)
     }
@@ -19,6 +20,9 @@ impl fmt::Display for Permission {
             Some(namespace) => format!("in namespace {namespace}"),
             None => "cluster-wide".to_owned(),
         };
+        if let Some(account) = self.role.as_ref().filter(|role| role.starts_with("ServiceAccount ")) {
+            return write!(f, "all permissions of {account}");
+        }
         if let Some(role) = &self.role {
             return write!(f, "all permissions of {role} {place}");
         }
@@ -65,6 +69,7 @@ mod tests {
         };
         assert_eq!(subject("ServiceAccount", "ns").to_string(), "ServiceAccount ns/a");
         assert_eq!(subject("ClusterRole", "").to_string(), "all subjects of ClusterRole a");
+        assert_eq!(subject("Role", "ns").to_string(), "all subjects of Role ns/a");
     }
 
     #[test]
@@ -95,6 +100,10 @@ mod tests {
             (
                 Permission { role: Some("ClusterRole view".to_owned()), ..Permission::default() },
                 "all permissions of ClusterRole view cluster-wide",
+            ),
+            (
+                Permission { role: Some("ServiceAccount ns/default".to_owned()), ..Permission::default() },
+                "all permissions of ServiceAccount ns/default",
             ),
         ] {
             assert_eq!(one.to_string(), expected);
