@@ -24,7 +24,8 @@ use tempfile::TempDir;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const NONE: &str = "A signature was required, but no signature exists";
-const FAILED: &str = "cryptographic signature verification failed";
+const FAILED: &str =
+    "cryptographic signature verification failed: invalid signature when validating ASN.1 encoded signature";
 
 /// Registry and the configuration files of a puller.
 struct Fixture {

@@ -67,7 +67,8 @@ async fn image_is_accepted_under_each_key_that_signed_it() {
     assert_eq!(verify(&fixture, &image, "--key a.pub").await.0, 0);
     let (code, verdict) = verify(&fixture, &image, "--key b.pub").await;
     assert_eq!(code, 3);
-    let failed = "error copying image: Source image rejected: cryptographic signature verification failed";
+    let failed = "error copying image: Source image rejected: cryptographic signature verification failed: \
+                  invalid signature when validating ASN.1 encoded signature";
     assert_eq!(verdict["reason"], failed);
     assert_eq!(verify(&fixture, &image, "--key b.pub --key a.pub").await.0, 0);
 

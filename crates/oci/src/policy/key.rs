@@ -7,20 +7,27 @@ use aws_lc_rs::signature::{
 use rustls_pki_types::SubjectPublicKeyInfoDer;
 use rustls_pki_types::pem::PemObject;
 
-/// Algorithms that signers use with each type of key: SHA-256, or the hash with the length of the curve.
-static ALGORITHMS: [&dyn VerificationAlgorithm; 7] = [
-    &ECDSA_P256_SHA256_ASN1,
-    &ECDSA_P384_SHA256_ASN1,
-    &ECDSA_P384_SHA384_ASN1,
-    &ECDSA_P521_SHA256_ASN1,
-    &ECDSA_P521_SHA512_ASN1,
-    &RSA_PKCS1_2048_8192_SHA256,
-    &ED25519,
+/// Reason of the verifiers in Go against a signature of an ECDSA key.
+const ECDSA: &str = "invalid signature when validating ASN.1 encoded signature";
+
+/// Algorithms that signers use with each type of key: SHA-256, or the hash with the length of the curve. With the reason
+/// of the verifiers in Go against another signature.
+static ALGORITHMS: [(&dyn VerificationAlgorithm, &str); 7] = [
+    (&ECDSA_P256_SHA256_ASN1, ECDSA),
+    (&ECDSA_P384_SHA256_ASN1, ECDSA),
+    (&ECDSA_P384_SHA384_ASN1, ECDSA),
+    (&ECDSA_P521_SHA256_ASN1, ECDSA),
+    (&ECDSA_P521_SHA512_ASN1, ECDSA),
+    (&RSA_PKCS1_2048_8192_SHA256, "crypto/rsa: verification error"),
+    (&ED25519, "failed to verify signature"),
 ];
 
 /// Public key with every algorithm that fits it.
 #[derive(Debug)]
-pub(super) struct Key(Vec<ParsedPublicKey>);
+pub(super) struct Key {
+    usable: Vec<ParsedPublicKey>,
+    reason: &'static str,
+}
 
 impl Key {
     /// Parses the first PEM block `PUBLIC KEY` of a text.
@@ -30,19 +37,24 @@ impl Key {
     pub(super) fn parse(pem: &[u8]) -> Result<Self, &'static str> {
         let key = SubjectPublicKeyInfoDer::from_pem_slice(pem)
             .map_err(|_| "expected a PEM block \"PUBLIC KEY\" and found none")?;
-        let usable: Vec<_> = ALGORITHMS
-            .iter()
-            .filter_map(|algorithm| ParsedPublicKey::new(*algorithm, key.as_ref()).ok())
-            .collect();
-        if usable.is_empty() {
-            return Err("expected an ECDSA key (P-256, P-384, P-521), an RSA key or an Ed25519 key");
+        let fitting = ALGORITHMS.iter().filter_map(|(algorithm, reason)| {
+            Some((ParsedPublicKey::new(*algorithm, key.as_ref()).ok()?, *reason))
+        });
+        let (usable, reasons): (Vec<_>, Vec<_>) = fitting.unzip();
+        match reasons.first() {
+            Some(reason) => Ok(Self { usable, reason }),
+            None => Err("expected an ECDSA key (P-256, P-384, P-521), an RSA key or an Ed25519 key"),
         }
-        Ok(Self(usable))
     }
 
     /// `true` if this key signed `message`.
     pub(super) fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
-        self.0.iter().any(|key| key.verify_sig(message, signature).is_ok())
+        self.usable.iter().any(|key| key.verify_sig(message, signature).is_ok())
+    }
+
+    /// Reason against a signature that this key does not verify.
+    pub(super) fn reason(&self) -> &'static str {
+        self.reason
     }
 }
 

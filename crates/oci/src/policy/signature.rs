@@ -3,7 +3,7 @@
 //! They are stored in the repository of the image, under a tag derived from its digest. Each layer of that artifact
 //! is a payload that names an image. An annotation of the layer is the signature of the payload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -142,7 +142,9 @@ impl SignatureRequirement<'_> {
         let encoded = signature.encoded.as_ref().ok_or_else(|| format!("missing {ANNOTATION} annotation"))?;
         let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| "the signature is not base64".to_owned())?;
         if !self.keys.iter().any(|key| key.verifies(&signature.payload, &bytes)) {
-            return Err("cryptographic signature verification failed".to_owned());
+            let reasons: BTreeSet<&str> = self.keys.iter().map(Key::reason).collect();
+            let reasons = reasons.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(format!("cryptographic signature verification failed: {reasons}"));
         }
         let payload = Payload::parse(&signature.payload)?;
         let digest = payload.critical.image.docker_manifest_digest;

@@ -63,7 +63,8 @@ fn one_valid_signature_suffices_otherwise_reasons_are_listed() {
         };
         requirement.check(&Attached { signatures: signatures.to_vec(), others }).err().unwrap_or_default()
     };
-    let failed = "cryptographic signature verification failed";
+    let failed = "cryptographic signature verification failed: \
+                  invalid signature when validating ASN.1 encoded signature";
     let unsigned = Signature { encoded: None, ..good.clone() };
     let garbled = Signature { encoded: Some("?".to_owned()), ..good.clone() };
     let moved = Signature { payload: payload("r.io/app:v2", &own).into(), ..good.clone() };
