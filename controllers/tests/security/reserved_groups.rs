@@ -2,7 +2,7 @@
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use olm_control_plane::eventually;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ async fn start() -> Cluster {
     let group = "rbac.authorization.k8s.io";
     let role = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRole", "metadata": {"name": "definers"},
         "rules": [{"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
-            "verbs": ["create", "get", "patch", "update"]}]});
+            "verbs": ["create", "delete", "get", "patch", "update"]}]});
     let binding = json!({"apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding",
         "metadata": {"name": "definers"},
         "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "definers"},
@@ -106,6 +106,20 @@ async fn definitions_of_a_reserved_group_are_written_only_by_its_owners() {
     }
     schema_and_owner_are_changed_only_by_owners(&ann, &installer, &pat).await;
     conversion_is_changed_only_by_owners(&ann, &installer).await;
+    deleted_definition_keeps_its_spec(&ann, &root).await;
+}
+
+/// A finalizer of CRD `fifth` outlasts its deletion.
+async fn deleted_definition_keeps_its_spec(ann: &Definitions, root: &Definitions) {
+    let held = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
+    assert_eq!(patch(root, "fifth", held(json!(["example.com/held"]))).await, "done");
+    root.delete(&format!("fifths.{RESERVED}"), &DeleteParams::default()).await.unwrap();
+    let webhook =
+        json!({"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://evil.example.com/"}});
+    let conversion = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}});
+    let said = patch(ann, "fifth", conversion).await;
+    assert!(said.ends_with(REASON), "{said}");
+    assert_eq!(patch(ann, "fifth", held(json!([]))).await, "done");
 }
 
 async fn schema_and_owner_are_changed_only_by_owners(
