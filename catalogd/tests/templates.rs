@@ -137,7 +137,7 @@ async fn templated_catalog_follows_version_of_cluster() {
     assert_eq!(condition(&catalog, RESOLVED), None);
 }
 
-// Cases additions-t04, additions-t08
+// Cases additions-t04, additions-t08, additions-t09
 #[tokio::test(flavor = "multi_thread")]
 async fn old_content_is_served_while_template_or_image_fails() {
     let templates = Templates::start().await;
@@ -159,6 +159,7 @@ async fn old_content_is_served_while_template_or_image_fails() {
     fixture.patch("cat", templates.template(EXT_IMAGE_TEMPLATE, &digest)).await;
     let refused = format!("{improper}: digest not allowed in template");
     templates.until_unresolved("cat", &refused, "Blocked").await;
+    other_repository_is_never_requested(&templates).await;
 
     // After the loss of the cache, the old content is pulled again, and not that of the spec.
     catalogd.kill().await;
@@ -186,6 +187,24 @@ async fn old_content_is_served_while_template_or_image_fails() {
     assert_eq!(catalogd.get(fixture, "cat/api/v1/all").await, (200, "{\"schema\":\"v1.33\"}\n".to_owned()));
     fixture.registry.clear_faults();
     fixture.until_served("cat", &third).await;
+}
+
+/// Annotates `cat`, which is served, with templates of other repositories.
+async fn other_repository_is_never_requested(templates: &Templates) {
+    let (fixture, host) = (&templates.fixture, templates.fixture.registry.host());
+    fixture.registry.add_image("evil/cat", "v1.31", &image("schema: evil\n"));
+    let _ = fixture.registry.take_requests();
+    let other = format!("the template names another repository than {host}/a/cat of spec.source.image.ref");
+    for (key, empty) in
+        [(EXT_IMAGE_TEMPLATE, CLASSIC_IMAGE_TEMPLATE), (CLASSIC_IMAGE_TEMPLATE, EXT_IMAGE_TEMPLATE)]
+    {
+        let template = format!("{host}/evil/cat:{VARIABLES}");
+        fixture.patch("cat", json!({"metadata": {"annotations": {key: template, empty: ""}}})).await;
+        templates.settle().await;
+        templates.until_unresolved("cat", &other, "Blocked").await;
+    }
+    let requests = fixture.registry.take_requests();
+    assert!(!requests.iter().any(|line| line.contains("/evil/")), "{requests:?}");
 }
 
 /// Restarts catalogd with an empty cache, then while the version of the cluster is unknown.

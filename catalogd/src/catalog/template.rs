@@ -13,7 +13,7 @@ use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
 use super::controller::Controller;
-use super::decide::served_reference;
+use super::decide::{image, served_reference};
 use super::notices;
 
 const RESOLVED: &str = "catalog image reference was successfully resolved";
@@ -25,7 +25,8 @@ impl Controller {
     /// Resolves the template of a catalog with the known version of the cluster. `None` without a template.
     pub(super) fn resolution(&self, catalog: &ClusterCatalog) -> Option<Resolution> {
         let template = catalog.image_template()?;
-        let resolved = resolve_template(template, self.cluster_version.known());
+        let configured = image(catalog).map_or("", |image| &image.ref_);
+        let resolved = resolve_template(template, Some(configured), self.cluster_version.known());
         Some(resolved.map(|reference| reference.to_string()))
     }
 
@@ -172,7 +173,7 @@ mod tests {
     }
 
     fn resolved(template: &str) -> Resolution {
-        resolve_template(template, "1.31.4".parse().ok()).map(|reference| reference.to_string())
+        resolve_template(template, None, "1.31.4".parse().ok()).map(|reference| reference.to_string())
     }
 
     fn record(reference: Option<&str>) -> Option<UnpackRecord> {
@@ -264,7 +265,7 @@ mod tests {
             unpacked_at: Timestamp::UNIX_EPOCH,
         };
         let failed = Outcome::Failed { message: "no route", terminal: false };
-        let unknown = resolve_template(TEMPLATE, None).map(|_| String::new());
+        let unknown = resolve_template(TEMPLATE, None, None).map(|_| String::new());
         let unknown_text = "cannot construct catalog image reference, because variable(s) \
                             \"{kube_major_version}\", \"{kube_minor_version}\" could not be resolved";
         let bad = resolved("r.example/c:{foo}");

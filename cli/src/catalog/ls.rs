@@ -83,7 +83,8 @@ fn catalog_row(catalog: &ClusterCatalog, version: Option<KubernetesVersion>) -> 
     let digest = resolved.and_then(|resolved| resolved.image.ref_.split_once('@'));
     let image = catalog.spec.source.image.as_ref();
     let template = catalog.image_template();
-    let templated = template.and_then(|template| resolve_template(template, version).ok());
+    let configured = image.map(|image| image.ref_.as_str());
+    let templated = template.and_then(|template| resolve_template(template, configured, version).ok());
     let templated = templated.map(|reference| reference.to_string());
     CatalogSummary {
         name: catalog.name_any(),

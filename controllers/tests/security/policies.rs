@@ -71,7 +71,7 @@ async fn service_account_in_spec_returns_a_deprecation_warning() {
     let all = documents("install.yaml");
     let policies: Vec<&Value> = all
         .iter()
-        .filter(|one| one["kind"].as_str().is_some_and(|kind| kind.starts_with("ValidatingAdmissionPolicy")))
+        .filter(|one| one["metadata"]["name"] == "clusterextension-serviceaccount-deprecated")
         .collect();
     assert_eq!(policies.len(), 2);
     for policy in policies {
@@ -253,15 +253,19 @@ async fn catalogs_from_untrusted_registries_are_rejected() {
         cluster.apply(&object).await;
     }
     let api: Api<olm_api::ClusterCatalog> = Api::all(cluster.plane.client());
-    let create = async |name: &str, reference: &str| {
-        let catalog = serde_json::from_value(json!({
-            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog", "metadata": {"name": name},
+    let catalog = |reference: &str, annotations: Value| -> olm_api::ClusterCatalog {
+        serde_json::from_value(json!({
+            "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterCatalog",
+            "metadata": {"name": "theirs", "annotations": annotations},
             "spec": {"source": {"type": "Image", "image": {"ref": reference}}},
         }))
-        .unwrap();
-        api.create(&PostParams { dry_run: true, ..PostParams::default() }, &catalog).await
+        .unwrap()
     };
-    let refused = async || create("mine", "quay.io/operatorhubio.example/catalog:latest").await.err();
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let refused = async || {
+        let other = catalog("quay.io/operatorhubio.example/catalog:latest", json!({}));
+        api.create(&dry_run, &other).await.err()
+    };
     let error = eventually("the policy is active", refused).await.to_string();
     assert!(
         error.contains(
@@ -269,7 +273,25 @@ async fn catalogs_from_untrusted_registries_are_rejected() {
         ),
         "{error}"
     );
-    create("theirs", "quay.io/operatorhubio/catalog:latest").await.unwrap();
+    let trusted = "quay.io/operatorhubio/catalog:latest";
+    api.create(&PostParams::default(), &catalog(trusted, json!({}))).await.unwrap();
+    // The template of either key gives the image.
+    for key in [olm_api::annotations::EXT_IMAGE_TEMPLATE, olm_api::annotations::CLASSIC_IMAGE_TEMPLATE] {
+        let template = |template: &str| json!({key: template});
+        let (foreign, same) = ("evil.example/c:v{kube_minor_version}", "quay.io/operatorhubio/catalog:v1");
+        let created = api.create(&dry_run, &catalog(trusted, template(foreign))).await;
+        let patch = |annotations: Value| json!({"metadata": {"annotations": annotations}});
+        let patched = async |annotations: Value| {
+            api.patch("theirs", &PatchParams::default(), &Patch::Merge(patch(annotations))).await
+        };
+        for refused in [created, patched(template(foreign)).await] {
+            let error = refused.unwrap_err().to_string();
+            let expected = format!("annotation {key}: {foreign} begins with none of quay.io/operatorhubio/");
+            assert!(error.contains(&expected), "{error}");
+        }
+        patched(template(same)).await.unwrap();
+        patched(template("")).await.unwrap();
+    }
 }
 
 // docs/design/additions.md#service-account-impersonation

@@ -62,7 +62,7 @@ impl fmt::Display for KubernetesVersion {
     }
 }
 
-/// Failure to resolve a template. The texts are those of classic OLM.
+/// Failure to resolve a template. The texts are those of classic OLM, except the one about another repository.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot construct catalog image reference, because {}", self.causes())]
 pub struct TemplateError {
@@ -71,10 +71,12 @@ pub struct TemplateError {
     syntax: Option<SyntaxError>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum SyntaxError {
     Improper,
     Digest,
+    /// Another repository than this one.
+    Repository(String),
 }
 
 impl TemplateError {
@@ -88,22 +90,27 @@ impl TemplateError {
         let quoted: Vec<_> = self.unresolved.iter().map(|name| format!("\"{name}\"")).collect();
         let unresolved = format!("variable(s) {} could not be resolved", quoted.join(", "));
         let improper = "one or more template(s) has improper syntax";
-        let syntax = self.syntax.map(|error| match error {
+        let syntax = self.syntax.as_ref().map(|error| match error {
             SyntaxError::Improper => improper.to_owned(),
             SyntaxError::Digest => format!("{improper}: digest not allowed in template"),
+            SyntaxError::Repository(name) => {
+                format!("the template names another repository than {name} of spec.source.image.ref")
+            }
         });
         let unresolved = (!quoted.is_empty()).then_some(unresolved);
         unresolved.into_iter().chain(syntax).collect::<Vec<_>>().join(" and ")
     }
 }
 
-/// Replaces the variables of `template`. Without `version` they have no value.
+/// Replaces the variables of `template`. Without `version` they have no value. `configured` is the reference whose tag
+/// the template replaces, if the template belongs to a catalog.
 ///
 /// # Errors
-/// A variable has no value, the result is no reference with a tag, or the template has a digest, which would not
-/// follow the version.
+/// A variable has no value, the result is no reference with a tag, the template has a digest, which would not follow
+/// the version, or it changes more than the tag of `configured`.
 pub fn resolve_template(
     template: &str,
+    configured: Option<&str>,
     version: Option<KubernetesVersion>,
 ) -> Result<Reference, TemplateError> {
     let variables = [
@@ -120,7 +127,9 @@ pub fn resolve_template(
     }
     let parsed: Result<Reference, _> = text.parse();
     let syntax = match &parsed {
-        Ok(reference) if matches!(reference.selector(), Selector::Tag(_)) => None,
+        Ok(reference) if matches!(reference.selector(), Selector::Tag(_)) => {
+            configured.and_then(|configured| other_repository(template, configured))
+        }
         _ if text.contains('@') => Some(SyntaxError::Digest),
         _ => Some(SyntaxError::Improper),
     };
@@ -128,6 +137,15 @@ pub fn resolve_template(
         Ok(reference) if syntax.is_none() && unresolved.is_empty() => Ok(reference),
         _ => Err(TemplateError { unresolved, syntax }),
     }
+}
+
+/// Error if `template` is not the repository of `configured`, without variables, and a tag.
+fn other_repository(template: &str, configured: &str) -> Option<SyntaxError> {
+    let parsed = configured.parse::<Reference>();
+    let name = parsed.as_ref().map_or_else(|_| configured.to_owned(), Reference::name);
+    let rest = template.strip_prefix(&name).filter(|_| parsed.is_ok());
+    let is_same = rest.is_some_and(|rest| rest.starts_with(':'));
+    (!is_same).then_some(SyntaxError::Repository(name))
 }
 
 #[cfg(test)]
@@ -200,7 +218,7 @@ mod tests {
         ];
         for (template, version, expected) in rows {
             let version = version.map(|text| text.parse().unwrap());
-            let resolved = resolve_template(template, version);
+            let resolved = resolve_template(template, None, version);
             if let Err(error) = &resolved {
                 assert_eq!(error.is_syntax(), error.to_string().contains("syntax"), "{template}");
             }
@@ -210,6 +228,37 @@ mod tests {
                 .map_err(|cause| format!("cannot construct catalog image reference, because {cause}"));
             assert_eq!(got, expected, "{template}");
         }
+    }
+
+    #[test]
+    fn template_changes_only_the_tag_of_the_configured_reference() {
+        const NAME: &str = "r.example:5000/team/c";
+        let (tag, digest) = (format!("{NAME}:v1"), format!("{NAME}@sha256:{}", "1".repeat(64)));
+        let other =
+            |name| format!("the template names another repository than {name} of spec.source.image.ref");
+        let both =
+            format!("variable(s) \"{{kube_minor_version}}\" could not be resolved and {}", other(NAME));
+        let rows = [
+            (tag.as_str(), "r.example:5000/team/c:v{kube_minor_version}", Ok("r.example:5000/team/c:v31")),
+            (&digest, "r.example:5000/team/c:v{kube_minor_version}", Ok("r.example:5000/team/c:v31")),
+            (&tag, "evil.example/team/c:v{kube_minor_version}", Err(other(NAME))),
+            (&tag, "r.example:5000/team/c/x:v1", Err(other(NAME))),
+            (&tag, "r.example:5000/team/cc:v1", Err(other(NAME))),
+            (&tag, "r.example:5000/team:v1", Err(other(NAME))),
+            (&tag, "r.example/team/c:v1", Err(other(NAME))),
+            // The repository does not depend on the version, not even if it is the same one today.
+            ("r.example/31/c:v1", "r.example/{kube_minor_version}/c:v1", Err(other("r.example/31/c"))),
+            ("c", "r.example/c:v1", Err(other("c"))),
+            ("r.example", "r.example:5000/c:v1", Err(other("r.example"))),
+        ];
+        for (configured, template, expected) in rows {
+            let resolved = resolve_template(template, Some(configured), "1.31.4".parse().ok());
+            assert!(resolved.as_ref().err().is_none_or(TemplateError::is_syntax), "{template}");
+            let got = resolved.map(|reference| reference.to_string()).map_err(|error| error.causes());
+            assert_eq!(got, expected.map(str::to_owned), "{template}");
+        }
+        let unknown = resolve_template("evil.example/c:v{kube_minor_version}", Some(&tag), None).unwrap_err();
+        assert_eq!((unknown.is_syntax(), unknown.causes()), (true, both));
     }
 
     proptest! {
@@ -224,7 +273,7 @@ mod tests {
             patch in prop::option::of(0_u64..100),
         ) {
             let version = KubernetesVersion { major: 1, minor: 31, patch };
-            if let Ok(reference) = resolve_template(&parts.concat(), Some(version)) {
+            if let Ok(reference) = resolve_template(&parts.concat(), None, Some(version)) {
                 prop_assert!(matches!(reference.selector(), Selector::Tag(_)));
                 let has_braces = reference.to_string().contains(['{', '}']);
                 prop_assert!(!has_braces);

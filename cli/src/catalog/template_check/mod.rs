@@ -62,10 +62,11 @@ pub(crate) struct TemplateCheckArgs {
     access: Access,
 }
 
-/// Image template, with the name of its ClusterCatalog.
+/// Image template, with the name and the reference of its ClusterCatalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Template {
     catalog: Option<String>,
+    configured: Option<String>,
     text: String,
 }
 
@@ -143,7 +144,7 @@ async fn templates(args: &TemplateCheckArgs, session: &Session) -> Result<Vec<Te
             quote(source)
         )));
     }
-    Ok(vec![Template { catalog: None, text: source.to_owned() }])
+    Ok(vec![Template { catalog: None, configured: None, text: source.to_owned() }])
 }
 
 /// Templates of the catalogs of a cluster, or only of the requested one.
@@ -167,7 +168,8 @@ fn of_cluster(catalogs: &[ClusterCatalog], requested: Option<&str>) -> Result<Ve
 /// Template of the annotations of a catalog.
 pub(crate) fn of_catalog(catalog: &ClusterCatalog) -> Option<Template> {
     let text = catalog.image_template()?.to_owned();
-    Some(Template { catalog: Some(catalog.name_any()), text })
+    let configured = catalog.spec.source.image.as_ref().map(|image| image.ref_.clone());
+    Some(Template { catalog: Some(catalog.name_any()), configured, text })
 }
 
 fn of_file(path: &str, text: &str) -> Result<Vec<Template>, CliError> {
@@ -202,7 +204,7 @@ pub(crate) async fn check(
     let mut jobs = Vec::new();
     for template in templates {
         for version in versions {
-            let reference = resolve_template(&template.text, Some(*version));
+            let reference = resolve_template(&template.text, template.configured.as_deref(), Some(*version));
             let puller = reference.as_ref().ok().map(|reference| puller(reference, images)).transpose()?;
             jobs.push((template, version, reference, puller));
         }

@@ -2,6 +2,7 @@
 
 use olm_api::cluster_catalog::{CatalogSource, CatalogSourceType, ClusterCatalogSpec, ImageSource};
 use olm_api::{ClusterCatalog, annotations};
+use olm_oci::resolve_template;
 use olm_runtime::go_value;
 
 use crate::migrate::objects::{self, Key, Objects, Offer};
@@ -67,9 +68,16 @@ fn catalog(name: &str, source: &objects::CatalogSource) -> (ClusterCatalog, Vec<
         availability_mode: None,
     };
     let mut catalog = ClusterCatalog::new(name, spec);
-    if !source.image_template.is_empty() {
-        let template = (annotations::EXT_IMAGE_TEMPLATE.to_owned(), source.image_template.clone());
-        catalog.metadata.annotations = Some([template].into());
+    match resolve_template(&source.image_template, Some(&source.image), None) {
+        _ if source.image_template.is_empty() => {}
+        Err(error) if error.is_syntax() => notes.push(format!(
+            "ClusterCatalog {name}: without the image template of the CatalogSource, {}: {error}",
+            source.image_template
+        )),
+        _ => {
+            let template = (annotations::EXT_IMAGE_TEMPLATE.to_owned(), source.image_template.clone());
+            catalog.metadata.annotations = Some([template].into());
+        }
     }
     if !source.secrets.is_empty() {
         notes.push(format!(
@@ -141,6 +149,13 @@ mod tests {
         assert_eq!(catalog("hub", &full).1.len(), 1);
         let digest = objects::CatalogSource { image: "r.example/hub@sha256:0".to_owned(), ..full };
         assert_eq!(value(&digest)[1]["source"]["image"], json!({"ref": "r.example/hub@sha256:0"}));
+        for template in ["other.example/hub:v{kube_minor_version}", "r.example/{kube_minor_version}/hub:v1"] {
+            let other =
+                objects::CatalogSource { image_template: template.to_owned(), ..source("r.example/hub:v1") };
+            let (planned, notes) = catalog("hub", &other);
+            assert_eq!(planned.metadata.annotations, None);
+            assert!(notes[0].contains("another repository than r.example/hub"), "{notes:?}");
+        }
         let plain = value(&source("r.example/hub:v1"));
         let expected = json!([null, {"source": {"type": "Image", "image": {"ref": "r.example/hub:v1"}}}]);
         assert_eq!(plain, expected);

@@ -44,6 +44,7 @@ impl Templates {
 fn templated(registry: &Registry) -> Value {
     let mut object = catalog("team", true);
     let template = format!("{}/team/catalog:v{{kube_major_version}}.{{kube_minor_version}}", registry.host());
+    object["spec"]["source"]["image"]["ref"] = json!(format!("{}/team/catalog:v1", registry.host()));
     object["metadata"]["annotations"] = json!({ "ext.olm.operatorframework.io/image-template": template });
     object
 }
