@@ -19,9 +19,13 @@ const CONTENT: &str = "Catalogs and bundles";
 #[derive(Parser, Clone, Debug)]
 #[command(name = "operator-controller", subcommand_negates_reqs = true)]
 pub struct Flags {
-    /// Directory with CA certificates that verify catalogd, in addition to those of the system
+    /// Directory with CA certificates that verify catalogd, in place of those of the system
     #[arg(long, default_value = "", value_name = "DIR", help_heading = CONTENT)]
     pub(crate) catalogd_cas_dir: String,
+    /// Hosts of catalogd in `status.urls`, comma-separated; http://HOST for development without TLS; default:
+    /// catalogd-service.NAMESPACE.svc, also with .cluster.local, in the namespace of catalogd
+    #[arg(long, default_value = "", value_name = "HOSTS", help_heading = CONTENT)]
+    pub(crate) catalogd_hosts: String,
     /// Namespace of catalogd, for its serving certificate and Role; default: the system namespace
     #[arg(long, default_value = "", value_name = "NAMESPACE", help_heading = CONTENT)]
     pub(crate) catalogd_namespace: String,
@@ -50,6 +54,11 @@ impl Flags {
     pub fn check(&self) -> Result<(), String> {
         self.service.check(Component::OperatorController)?;
         self.pulling().map(drop)
+    }
+
+    /// Returns the namespace of catalogd.
+    pub(crate) fn catalogd_namespace<'a>(&'a self, system_namespace: &'a str) -> &'a str {
+        if self.catalogd_namespace.is_empty() { system_namespace } else { &self.catalogd_namespace }
     }
 
     /// Returns the configuration of image pulls, without credentials.

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bundles::Bundles;
 use crate::catalogd::{CatalogdObjects, issue_certificate};
-use crate::catalogs::{self, Catalogs};
+use crate::catalogs::{self, Catalogs, Hosts};
 use crate::certificates::{Times, WebhookCertificates};
 use crate::extension;
 use crate::flags::Flags;
@@ -34,6 +34,7 @@ use crate::revision_cache::RevisionCache;
 /// # Errors
 /// A file, cache folder or CA cannot be read, or the client cannot be created.
 pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
+    let hosts = Hosts::new(&flags.catalogd_hosts, flags.catalogd_namespace(&service.namespace));
     let pool = catalogd_pool(&service, &flags)?;
     issue_certificate(&service, &flags.catalogd_namespace);
     loop {
@@ -41,7 +42,7 @@ pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         let pulls = service.shutdown.child_token();
         let _end = pulls.clone().drop_guard();
         // Opened before the Lease is held: errors end a follower, too.
-        let catalogs = Arc::new(Catalogs::open(flags.cache_path.join("catalogs"), Arc::clone(&pool))?);
+        let catalogs = Arc::new(Catalogs::open(flags.cache_path.join("catalogs"), Arc::clone(&pool), hosts.clone())?);
         let mut secrets = service.pull_secrets(Events::new(service.client.clone(), service.component))?;
         let pulling = Config { credentials: secrets.source(), ..flags.pulling()? };
         let settings = RegistrySettings::of(&pulling);

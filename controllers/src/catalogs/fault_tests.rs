@@ -1,8 +1,13 @@
 //! Faults between catalogd and a package: catalogd, its answers, the disk.
 
 use std::fs;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use olm_api::ClusterCatalog;
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::fixture::{Behavior, CacheFixture, Catalogd, NOT_FOUND, bundle, cache, files, singles, until};
 
@@ -100,26 +105,68 @@ async fn truncated_answer_is_rejected() {
     }
 }
 
+/// Server that answers every request with this text, and counts the requests.
+async fn server_with(text: String) -> (SocketAddr, Arc<AtomicUsize>, AbortOnDropHandle<()>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&count);
+    let server = tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let _ = connection.read(&mut [0; 4096]).await;
+            let _ = connection.write_all(text.as_bytes()).await;
+        }
+    });
+    (address, count, AbortOnDropHandle::new(server))
+}
+
+fn set_base(catalog: &mut ClusterCatalog, base: String) {
+    catalog.status.as_mut().unwrap().urls.as_mut().unwrap().base = base;
+}
+
 // docs/design/resolution.md#complete-answers: a connection that only ends may have been cut between two objects.
 #[tokio::test]
 async fn answer_without_length_or_chunks_is_rejected() {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let server = tokio::spawn(async move {
-        while let Ok((mut connection, _)) = listener.accept().await {
-            let _ = connection.read(&mut [0; 4096]).await;
-            let text =
-                b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"schema\":\"olm.package\",\"name\":\"a\"}\n";
-            let _ = connection.write_all(text).await;
-        }
-    });
+    let text = "HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n{\"schema\":\"olm.package\",\"name\":\"a\"}\n";
+    let (address, _, _server) = server_with(text.to_owned()).await;
     let (catalogd, cache) = (Catalogd::start(), cache());
     let mut catalog = catalogd.catalog("main", "r.example/main@sha256:1");
-    catalog.status.as_mut().unwrap().urls.as_mut().unwrap().base = format!("http://{address}/catalogs/main");
+    set_base(&mut catalog, format!("http://{address}/catalogs/main"));
     let side = CacheFixture::start(cache.path(), &[&catalog]);
     side.expect_error(&catalog, "a", "the answer has neither a length nor chunks").await;
-    server.abort();
+}
+
+// docs/design/resolution.md#address-of-catalogd
+#[tokio::test]
+async fn status_leads_to_no_other_host_and_answers_to_no_redirect() {
+    let (other, requests, _server) =
+        server_with("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n".to_owned()).await;
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let side = CacheFixture::start(cache.path(), &[]);
+    for base in [
+        format!("http://localhost:{}/catalogs/main", other.port()),
+        format!("https://127.0.0.1:{}/catalogs/main", other.port()),
+        format!("http://127.0.0.1@localhost:{}/catalogs/main", other.port()),
+    ] {
+        let mut catalog = catalogd.catalog("main", "r.example/main@sha256:1");
+        set_base(&mut catalog, base.clone());
+        side.apply(&catalog);
+        side.expect_error(&catalog, "a", "is no https address of http://127.0.0.1; --catalogd-hosts").await;
+        side.delete(&catalog);
+        side.settled(&catalogd).await;
+    }
+    let redirect = format!("HTTP/1.1 302 Found\r\nlocation: http://{other}/\r\ncontent-length: 0\r\n\r\n");
+    let (redirecting, redirected, _server) = server_with(redirect).await;
+    let mut catalog = catalogd.catalog("main", "r.example/main@sha256:1");
+    set_base(&mut catalog, format!("http://{redirecting}/catalogs/main"));
+    side.apply(&catalog);
+    let answered = async || {
+        let _ = side.ask(&catalog, "a").await;
+        redirected.load(Ordering::Relaxed) > 3
+    };
+    until("an answer with a redirect", answered).await;
+    assert_eq!(requests.load(Ordering::Relaxed), 0);
 }
 
 // docs/design/resolution.md#complete-answers

@@ -3,6 +3,7 @@
 //! it is complete and of the expected digest.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream;
@@ -93,6 +94,8 @@ pub(super) struct Source {
     pub(super) client: Client,
     /// `status.urls.base` of the catalog.
     pub(super) base: String,
+    /// Permitted hosts of `base`.
+    pub(super) hosts: Hosts,
     /// Cancels the requests in progress.
     pub(super) stop: CancellationToken,
 }
@@ -142,11 +145,12 @@ impl Source {
     }
 
     async fn get(&self, endpoint: &str, query: &[(&str, &str)]) -> Result<Response, FetchError> {
-        let url = endpoint_url(&self.base, endpoint).map_err(|fault| {
-            FetchError::reported(format!(
-                "error forming request: error forming catalogd API endpoint: {fault}"
-            ))
-        })?;
+        let url =
+            endpoint_url(&self.base, endpoint).and_then(|url| self.hosts.checked(url)).map_err(|fault| {
+                FetchError::reported(format!(
+                    "error forming request: error forming catalogd API endpoint: {fault}"
+                ))
+            })?;
         // Without the query, so that all packages fail with the same message.
         let failed =
             |cause: &str| FetchError::reported(format!("error performing request: Get \"{url}\": {cause}"));
@@ -187,6 +191,34 @@ impl Source {
             writer.finish(&reference)
         });
         Ok(write.await.map_err(|error| FetchError::reported(error.to_string()))??)
+    }
+}
+
+/// Hosts of catalogd, so that a status does not lead requests elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts(Arc<[String]>);
+
+impl Hosts {
+    /// The hosts that `flag` lists, separated by commas, or else those of catalogd's Service in `namespace`. One with prefix `http://` is
+    /// reached without TLS.
+    pub(crate) fn new(flag: &str, namespace: &str) -> Self {
+        let service = format!("catalogd-service.{namespace}.svc");
+        let local = format!("{service}.cluster.local");
+        let given = flag.split(',').map(str::to_owned);
+        Self(if flag.is_empty() { [service, local].into() } else { given.collect() })
+    }
+
+    fn checked(&self, url: Url) -> Result<Url, String> {
+        let host = url.host_str().unwrap_or_default();
+        let is_permitted = |permitted: &String| match permitted.strip_prefix("http://") {
+            Some(permitted) => url.scheme() == "http" && permitted == host,
+            None => url.scheme() == "https" && permitted == host,
+        };
+        if self.0.iter().any(is_permitted) {
+            return Ok(url);
+        }
+        let hosts = self.0.join(", ");
+        Err(format!("{url} is no https address of {hosts}; --catalogd-hosts permits other hosts"))
     }
 }
 
@@ -257,5 +289,39 @@ mod tests {
         }
         assert!(endpoint_url("catalogs/a", "all").is_err());
         assert!(endpoint_url("mailto:a", "all").is_err());
+    }
+
+    #[test]
+    fn only_permitted_hosts_are_reached_and_only_with_tls() {
+        let rows = [
+            ("https://catalogd-service.olmv1-system.svc/catalogs/a", true),
+            ("https://catalogd-service.olmv1-system.svc.cluster.local:8443/catalogs/a", true),
+            ("http://catalogd-service.olmv1-system.svc/catalogs/a", false),
+            ("https://catalogd-service.other.svc/catalogs/a", false),
+            ("https://catalogd-service.olmv1-system.svc.evil.example/catalogs/a", false),
+            ("https://catalogd-service.olmv1-system.svc@evil.example/catalogs/a", false),
+            ("https://169.254.169.254/catalogs/a", false),
+            ("file:///catalogd-service.olmv1-system.svc", false),
+        ];
+        let checked = |hosts: &Hosts, base: &str| hosts.checked(Url::parse(base).unwrap());
+        let service = Hosts::new("", "olmv1-system");
+        for (base, expected) in rows {
+            assert_eq!(checked(&service, base).is_ok(), expected, "{base}");
+        }
+        let given = Hosts::new("c.example,http://127.0.0.1", "olmv1-system");
+        for (base, expected) in [
+            ("https://c.example/a", true),
+            ("http://c.example/a", false),
+            ("http://127.0.0.1:8083/a", true),
+            ("https://127.0.0.1:8083/a", false),
+            ("https://catalogd-service.olmv1-system.svc/a", false),
+        ] {
+            assert_eq!(checked(&given, base).is_ok(), expected, "{base}");
+        }
+        assert_eq!(
+            checked(&given, "https://evil.example/a").unwrap_err(),
+            "https://evil.example/a is no https address of c.example, http://127.0.0.1; --catalogd-hosts permits \
+             other hosts"
+        );
     }
 }

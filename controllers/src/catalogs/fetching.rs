@@ -63,7 +63,7 @@ impl Catalogs {
         })?;
         let stop = generation.ended.child_token();
         let _stop_at_the_end = stop.clone().drop_guard();
-        let source = Source { client: self.pool.client(), base, stop };
+        let source = Source { client: self.pool.client(), base, hosts: self.hosts.clone(), stop };
         tokio::select! {
             result = self.fetch_packages(&source, name, generation) => result,
             () = generation.ended.cancelled() => Ok(()),

@@ -29,7 +29,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{Catalogs, controller};
+use super::{Catalogs, Hosts, controller};
 
 /// Behavior of catalogd for a catalog.
 #[derive(Clone, Debug, Default)]
@@ -195,6 +195,11 @@ async fn apply_behavior(State(state): State<ServerState>, request: Request, next
     }
 }
 
+/// Hosts of test servers, without TLS.
+pub(crate) fn loopback() -> Hosts {
+    Hosts::new("http://127.0.0.1", "")
+}
+
 /// Error of content that is not cached.
 pub(super) const NOT_FOUND: &str = "cache for catalog \"main\" not found";
 
@@ -244,7 +249,7 @@ impl CacheFixture {
         let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
         let sources = CaSources { system: Vec::new, directory: None, bundle: None };
         let pool = Arc::new(CaPool::load(sources, profile, None).unwrap());
-        let catalogs = Arc::new(Catalogs::open(cache.to_owned(), pool).unwrap());
+        let catalogs = Arc::new(Catalogs::open(cache.to_owned(), pool, loopback()).unwrap());
         let (events, receiver) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         let received = stream::unfold(receiver, async |mut receiver| {

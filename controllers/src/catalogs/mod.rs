@@ -43,6 +43,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::metrics::fetches::Fetches;
 use content::ReadError;
 pub(crate) use controller::run;
+pub(crate) use fetch::Hosts;
 use generation::{Generation, PackageLocation, PreparedPackage};
 
 /// Maximum time that [`Catalogs::package`] waits for content that is being fetched.
@@ -65,6 +66,7 @@ type Answer = Result<Option<Arc<PackageIndex>>, CatalogError>;
 pub(crate) struct Catalogs {
     directory: PathBuf,
     pool: Arc<CaPool>,
+    hosts: Hosts,
     known: Mutex<HashMap<String, Arc<Generation>>>,
     reading: Semaphore,
     /// Notifies waiting requests of a fetch that succeeded or failed.
@@ -81,8 +83,8 @@ pub(crate) struct Catalogs {
 }
 
 impl Catalogs {
-    /// Opens the cache below `directory`. Content of an earlier process is reused when its catalog is observed.
-    pub(crate) fn open(directory: PathBuf, pool: Arc<CaPool>) -> io::Result<Self> {
+    /// Opens the cache below `directory`, for content of catalogd at one of the `hosts`. Content of an earlier process is reused when its catalog is observed.
+    pub(crate) fn open(directory: PathBuf, pool: Arc<CaPool>, hosts: Hosts) -> io::Result<Self> {
         fs::create_dir_all(&directory)?;
         for entry in fs::read_dir(&directory)? {
             let entry = entry?;
@@ -94,6 +96,7 @@ impl Catalogs {
         Ok(Self {
             directory,
             pool,
+            hosts,
             known: Mutex::default(),
             reading: Semaphore::new(CONCURRENT_READS),
             progress: watch::Sender::new(0),

@@ -28,7 +28,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::bundles::fixture;
-use crate::catalogs::fixture::Catalogd;
+use crate::catalogs::fixture::{Catalogd, loopback};
 use crate::certificates::Times;
 use crate::revision_cache::RevisionCache;
 
@@ -71,7 +71,7 @@ pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCa
             settings: olm_request::Settings::default(),
         },
         events: events.clone(),
-        catalogs: Arc::new(Catalogs::open(cache.join("catalogs"), Arc::new(pool)).unwrap()),
+        catalogs: Arc::new(Catalogs::open(cache.join("catalogs"), Arc::new(pool), loopback()).unwrap()),
         catalog_store,
         bundles: fixture::open(&cache.join("unpack")),
         namespaces: Some(Arc::new(Namespaces::new(client.clone()))),

@@ -1,5 +1,5 @@
 //! The CA certificates with which a client trusts catalogd, and a client that follows their changes
-//! (docs/design/operations.md#ca-pools): system roots, the files of one directory, and the built-in CA bundle.
+//! (docs/design/operations.md#ca-pools): the files of one directory and the built-in CA bundle, or else system roots.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -50,12 +50,19 @@ pub enum CaPoolError {
 /// Sources of trusted CA certificates.
 #[derive(Debug)]
 pub struct CaSources {
-    /// Returns the files with the system's CAs. Files that cannot be read or have no certificate are skipped.
+    /// Returns the files with the system's CAs, which are trusted if there is no other source. Files that cannot be
+    /// read or have no certificate are skipped.
     pub system: fn() -> Vec<PathBuf>,
     /// Value of `--catalogd-cas-dir`: every file in it is read.
     pub directory: Option<PathBuf>,
     /// The bundle of built-in certificates, see [`crate::builtin::BuiltinCertificates::ca_bundle`].
     pub bundle: Option<watch::Receiver<Vec<u8>>>,
+}
+
+impl CaSources {
+    fn system(&self) -> Vec<PathBuf> {
+        if self.directory.is_none() && self.bundle.is_none() { (self.system)() } else { Vec::new() }
+    }
 }
 
 /// A CA pool that is rebuilt when its sources change.
@@ -129,7 +136,7 @@ impl CaPool {
     }
 
     fn system_fingerprint(&self) -> Fingerprint {
-        fingerprint((self.sources.system)())
+        fingerprint(self.sources.system())
     }
 
     fn directory_fingerprint(&self) -> Fingerprint {
@@ -153,8 +160,9 @@ fn build(
     proxy: Option<&reqwest::Proxy>,
 ) -> Result<reqwest::Client, CaPoolError> {
     let mut trusted = HashSet::new();
-    let system = (sources.system)();
-    for pem in system.iter().filter(|path| path.is_file()).filter_map(|path| read_limited(path).ok()) {
+    for pem in
+        sources.system().iter().filter(|path| path.is_file()).filter_map(|path| read_limited(path).ok())
+    {
         trusted.extend(certificates(&pem));
     }
     if let Some(directory) = &sources.directory {
@@ -182,6 +190,8 @@ fn build(
         .tls_backend_preconfigured(config)
         .http1_only()
         .no_proxy()
+        // catalogd does not redirect.
+        .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(CONNECT_DEADLINE)
         .tcp_user_timeout(ACKNOWLEDGE_DEADLINE)
         .timeout(REQUEST_DEADLINE);
@@ -223,6 +233,43 @@ mod tests {
         let before = pool.directory_fingerprint();
         std::fs::write(dir.path().join("second.crt"), made.cert.pem()).unwrap();
         assert_ne!(pool.directory_fingerprint(), before);
+    }
+
+    // docs/design/operations.md#ca-pools
+    #[tokio::test]
+    async fn system_roots_are_trusted_only_without_configured_authorities() {
+        static SYSTEM: LazyLock<tempfile::NamedTempFile> =
+            LazyLock::new(|| tempfile::NamedTempFile::new().unwrap());
+        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(SYSTEM.path(), made.cert.pem()).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        let another = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        std::fs::write(other.path().join("ca.pem"), another.cert.pem()).unwrap();
+        let key = made.signing_key.serialize_der().try_into().unwrap();
+        let server = rustls::ServerConfig::builder_with_provider(Arc::clone(&profile.provider))
+            .with_protocol_versions(&profile.versions)
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let (server, listener) = (Arc::new(server), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let url = format!("https://localhost:{}/", listener.local_addr().unwrap().port());
+        for (directory, bundle, is_trusted) in [
+            (None, None, true),
+            (Some(other.path().to_owned()), None, false),
+            (None, Some(watch::channel(Vec::new()).1), false),
+        ] {
+            let sources = CaSources { system: || vec![SYSTEM.path().to_owned()], directory, bundle };
+            let client = CaPool::load(sources, profile.clone(), None).unwrap().client();
+            let (server, listener) = (Arc::clone(&server), listener.try_clone().unwrap());
+            let handshake = tokio::task::spawn_blocking(move || {
+                let mut stream = listener.accept().unwrap().0;
+                rustls::ServerConnection::new(server).unwrap().complete_io(&mut stream).is_ok()
+            });
+            let _ = client.get(&url).send().await;
+            assert_eq!(handshake.await.unwrap(), is_trusted);
+        }
     }
 
     // docs/design/operations.md#ca-pools; case operations-e8

@@ -109,6 +109,7 @@ impl Setup {
         let arguments = [
             format!("--cache-path={}", self.file("operator-controller").display()),
             format!("--catalogd-cas-dir={}", self.file("catalogd-ca").display()),
+            "--catalogd-hosts=localhost".to_owned(),
         ];
         self.spawn("operator-controller", &servers.controller, servers.log, &arguments)
     }

@@ -160,6 +160,7 @@ impl ServerFixture {
             "--leader-elect=false".to_owned(),
             format!("--cache-path={}", file("operator-controller")),
             format!("--catalogd-cas-dir={}", file("catalogd-ca")),
+            "--catalogd-hosts=localhost".to_owned(),
             format!("--pull-cas-dir={}", file("registry")),
             "--registry-deny-cidrs=".to_owned(),
         ];
