@@ -1,5 +1,6 @@
 //! Start of the controllers, with their shared caches and clients.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -153,7 +154,8 @@ fn start_controllers(
     let (of_certificates, stopped) = (metrics(), stop.clone());
     tasks.spawn(async move { certificates.run(is_selected, of_certificates, stopped).await });
     if service.gates.enabled(UPGRADE_STATUS) {
-        let settings = flags.platform.settings(namespace);
+        let namespaces = BTreeSet::from([namespace, flags.catalogd_namespace(namespace)].map(str::to_owned));
+        let settings = flags.platform.settings(namespaces.into_iter().collect());
         let (client, cache) = (client.clone(), cache.clone());
         tasks.spawn(platform::run(client, cache, settings, targets, events, metrics(), stop.clone()));
     }

@@ -95,13 +95,13 @@ pub struct Settings {
     pub mode: ClusterOperatorMode,
     /// Name of the ClusterOperator.
     pub cluster_operator: String,
-    /// Namespace of this installation.
-    pub system_namespace: String,
+    /// Namespaces of this installation.
+    pub system_namespaces: Vec<String>,
 }
 
 impl PlatformFlags {
     /// Returns the flags, completed by the environment of the process.
-    pub(crate) fn settings(&self, system_namespace: &str) -> Settings {
+    pub(crate) fn settings(&self, system_namespaces: Vec<String>) -> Settings {
         let environment =
             VERSION_VARIABLES.into_iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
         Settings {
@@ -120,7 +120,7 @@ impl PlatformFlags {
                 ModeChoice::Off => ClusterOperatorMode::Off,
             },
             cluster_operator: self.cluster_operator_name.clone(),
-            system_namespace: system_namespace.to_owned(),
+            system_namespaces,
         }
     }
 }
@@ -140,7 +140,7 @@ mod tests {
 
     fn settings(arguments: &[&str]) -> Result<Settings, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        parse::<Flags>(&arguments).map(|flags| flags.platform.settings("ns"))
+        parse::<Flags>(&arguments).map(|flags| flags.platform.settings(vec!["ns".to_owned()]))
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl OpenShiftWriter {
         };
         let completed = pass.observed.cluster_version.as_ref();
         let own = ClusterOperatorFields {
-            system_namespace: &pass.settings.system_namespace,
+            system_namespaces: &pass.settings.system_namespaces,
             completed_version: completed.and_then(|object| completed_version(&object.data)),
             version: olm_runtime::component::VERSION,
         };

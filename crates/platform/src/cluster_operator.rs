@@ -88,8 +88,8 @@ pub fn contributed(verdict: &Verdict) -> Option<ClusterOperatorCondition> {
 /// Inputs for our other fields of the ClusterOperator.
 #[derive(Clone, Copy, Debug)]
 pub struct ClusterOperatorFields<'a> {
-    /// Namespace of this installation.
-    pub system_namespace: &'a str,
+    /// Namespaces of this installation.
+    pub system_namespaces: &'a [String],
     /// Version of the cluster's last completed update.
     pub completed_version: Option<&'a str>,
     /// Version of operator-controller.
@@ -108,7 +108,7 @@ pub fn merged(
     let lists = [
         ("conditions", conditions(object, take_list(&mut status, "conditions"), upgradeable, now)),
         ("versions", versions(take_list(&mut status, "versions"), own)),
-        ("relatedObjects", related(take_list(&mut status, "relatedObjects"), own.system_namespace)),
+        ("relatedObjects", related(take_list(&mut status, "relatedObjects"), own.system_namespaces)),
     ];
     status.extend(lists.map(|(key, list)| (key.to_owned(), Value::Array(list))));
     Value::Object(status)
@@ -154,17 +154,21 @@ fn versions(mut versions: Vec<Value>, own: ClusterOperatorFields<'_>) -> Vec<Val
     versions
 }
 
-fn related(mut related: Vec<Value>, system_namespace: &str) -> Vec<Value> {
+fn related(mut related: Vec<Value>, system_namespaces: &[String]) -> Vec<Value> {
     let object =
         |group: &str, resource: &str, name: &str| json!({"group": group, "resource": resource, "name": name});
-    let required = [
-        object("", "namespaces", system_namespace),
-        object(names::GROUP, "clusterextensions", ""),
-        object(names::GROUP, "clusterobjectsets", ""),
-        object(names::GROUP, "clustercatalogs", ""),
-        object(names::EXT_GROUP, cluster_upgrade_status::PLURAL, names::CLUSTER_UPGRADE_STATUS_NAME),
+    let kinds = [
+        (names::GROUP, "clusterextensions", ""),
+        (names::GROUP, "clusterobjectsets", ""),
+        (names::GROUP, "clustercatalogs", ""),
+        (names::EXT_GROUP, cluster_upgrade_status::PLURAL, names::CLUSTER_UPGRADE_STATUS_NAME),
+        (names::EXT_GROUP, "extensionplans", ""),
     ];
-    for required in required {
+    let crds = kinds.map(|(group, plural, _)| format!("{plural}.{group}"));
+    let namespaces = system_namespaces.iter().map(|name| object("", "namespaces", name));
+    let kinds = kinds.map(|(group, plural, name)| object(group, plural, name));
+    let crds = crds.map(|name| object("apiextensions.k8s.io", "customresourcedefinitions", &name));
+    for required in namespaces.chain(kinds).chain(crds) {
         if !related.iter().any(|entry| is_same_object(entry, &required)) {
             related.push(required);
         }
@@ -187,6 +191,8 @@ fn is_same_object(one: &Value, other: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     fn verdict(status: Status, reason: &'static str, message: &str) -> Verdict {
@@ -197,11 +203,13 @@ mod tests {
         Timestamp::new(second, 700_000_000).unwrap()
     }
 
-    const OWN: ClusterOperatorFields<'_> = ClusterOperatorFields {
-        system_namespace: "olmv1-system",
+    static NAMESPACES: LazyLock<[String; 2]> =
+        LazyLock::new(|| ["openshift-operator-controller".to_owned(), "openshift-catalogd".to_owned()]);
+    static OWN: LazyLock<ClusterOperatorFields<'_>> = LazyLock::new(|| ClusterOperatorFields {
+        system_namespaces: &*NAMESPACES,
         completed_version: Some("4.18.3"),
         version: "1.0.0",
-    };
+    });
 
     // docs/design/operations.md#clusteroperator, docs/design/operations.md#outlets; case operations-a47
     #[test]
@@ -277,7 +285,7 @@ mod tests {
 
     #[test]
     fn merged_empty_object_gets_all_own_fields() {
-        let status = merged(&json!({}), &condition(Status::False, "R"), OWN, at(10));
+        let status = merged(&json!({}), &condition(Status::False, "R"), *OWN, at(10));
         let time = "1970-01-01T00:00:10Z";
         let well = |type_: &str, status: &str| json!({"type": type_, "status": status, "lastTransitionTime": time, "reason": "AsExpected", "message": "All is well"});
         assert_eq!(
@@ -296,19 +304,27 @@ mod tests {
                 {"name": "operator-controller", "version": "1.0.0"},
             ])
         );
+        let crd = |name: &str| json!({"group": "apiextensions.k8s.io", "resource": "customresourcedefinitions", "name": name});
         assert_eq!(
             status["relatedObjects"],
             json!([
-                {"group": "", "resource": "namespaces", "name": "olmv1-system"},
+                {"group": "", "resource": "namespaces", "name": "openshift-operator-controller"},
+                {"group": "", "resource": "namespaces", "name": "openshift-catalogd"},
                 {"group": "olm.operatorframework.io", "resource": "clusterextensions", "name": ""},
                 {"group": "olm.operatorframework.io", "resource": "clusterobjectsets", "name": ""},
                 {"group": "olm.operatorframework.io", "resource": "clustercatalogs", "name": ""},
                 {"group": "ext.olm.operatorframework.io", "resource": "clusterupgradestatuses", "name": "cluster"},
+                {"group": "ext.olm.operatorframework.io", "resource": "extensionplans", "name": ""},
+                crd("clusterextensions.olm.operatorframework.io"),
+                crd("clusterobjectsets.olm.operatorframework.io"),
+                crd("clustercatalogs.olm.operatorframework.io"),
+                crd("clusterupgradestatuses.ext.olm.operatorframework.io"),
+                crd("extensionplans.ext.olm.operatorframework.io"),
             ])
         );
         // Case operations-a50: merging again changes nothing.
         let object = json!({ "status": status });
-        assert_eq!(merged(&object, &condition(Status::False, "R"), OWN, at(20)), object["status"]);
+        assert_eq!(merged(&object, &condition(Status::False, "R"), *OWN, at(20)), object["status"]);
     }
 
     #[test]
@@ -321,13 +337,13 @@ mod tests {
             ],
             "versions": [{"name": "operator", "version": "4.17.0"}, {"name": "operator-controller", "version": "0.9.0"}],
             "relatedObjects": [
-                {"group": "", "resource": "namespaces", "name": "olmv1-system"},
+                {"group": "", "resource": "namespaces", "name": "openshift-catalogd"},
                 {"group": "x", "resource": "y", "name": "z"},
             ],
             "extension": null,
             "unknown": {"a": 1},
         }});
-        let status = merged(&theirs, &condition(Status::False, "New"), OWN, at(10));
+        let status = merged(&theirs, &condition(Status::False, "New"), *OWN, at(10));
         let conditions = status["conditions"].as_array().unwrap();
         assert_eq!(conditions[0], theirs["status"]["conditions"][0]);
         let upgradeable = json!({"type": "Upgradeable", "status": "False", "lastTransitionTime": "2026-01-02T00:00:00Z",
@@ -340,17 +356,17 @@ mod tests {
             status["versions"],
             json!([{"name": "operator", "version": "4.17.0"}, {"name": "operator-controller", "version": "1.0.0"}])
         );
-        assert_eq!(status["relatedObjects"].as_array().unwrap().len(), 6);
+        assert_eq!(status["relatedObjects"].as_array().unwrap().len(), 13);
         assert_eq!((&status["extension"], &status["unknown"]), (&json!(null), &json!({"a": 1})));
         // A changed status gets a new transition time.
-        let status = merged(&theirs, &condition(Status::True, "New"), OWN, at(10));
+        let status = merged(&theirs, &condition(Status::True, "New"), *OWN, at(10));
         assert_eq!(status["conditions"][1]["lastTransitionTime"], "1970-01-01T00:00:10Z");
     }
 
     #[test]
     fn merged_and_stored_tolerate_malformed_objects() {
         let odd = json!({"status": {"conditions": "x", "versions": {}, "relatedObjects": [1]}});
-        let own = ClusterOperatorFields { completed_version: None, ..OWN };
+        let own = ClusterOperatorFields { completed_version: None, ..*OWN };
         let status = merged(&odd, &condition(Status::False, "R"), own, at(10));
         assert_eq!(status["conditions"].as_array().unwrap().len(), 4);
         assert_eq!(status["versions"], json!([{"name": "operator-controller", "version": "1.0.0"}]));

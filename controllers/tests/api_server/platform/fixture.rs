@@ -59,7 +59,7 @@ pub(super) fn settings() -> Settings {
         environment: None,
         mode: ClusterOperatorMode::Auto,
         cluster_operator: "olm".to_owned(),
-        system_namespace: "olmv1-system".to_owned(),
+        system_namespaces: vec!["olmv1-system".to_owned()],
     }
 }
 
