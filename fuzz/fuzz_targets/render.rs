@@ -71,7 +71,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         let text = serde_json::to_vec(object).expect("an object serializes to JSON");
         assert_eq!(&serde_json::from_slice::<Value>(&text).expect("the text is JSON"), object);
     }
-    let found = install_checks(&bundle, &objects, "ns");
+    let found = install_checks(&bundle, &objects, "ns", "olmv1-system");
     assert!(found.is_sorted() && found.iter().all(|text| !text.is_empty()), "{found:?}");
     let injections = injections(&objects.iter().collect::<Vec<_>>());
     assert!(certificates == Certificates::Builtin || injections.is_empty(), "{injections:?}");

@@ -15,6 +15,8 @@ use crate::install_error::{ErrorClass, InstallError};
 pub(crate) struct RenderRequest {
     /// Install namespace.
     pub namespace: String,
+    /// Namespace of OLM.
+    pub system_namespace: String,
     /// Value of `spec.config.inline`.
     pub config: Option<Value>,
     /// Feature gates.
@@ -50,7 +52,10 @@ pub(crate) struct Rendered {
 impl RenderRequest {
     /// Returns the key of a rendering, a hash of content, options and build.
     pub(super) fn key(&self, digest: &str, build_identity: &str) -> String {
-        hex::encode(Sha256::digest(format!("{:?}", (digest, build_identity, self.options()))))
+        hex::encode(Sha256::digest(format!(
+            "{:?}",
+            (digest, build_identity, &self.system_namespace, self.options())
+        )))
     }
 
     fn options(&self) -> RenderOptions<'_> {
@@ -80,7 +85,12 @@ pub(super) fn render(files: &Files, digest: &str, request: &RenderRequest) -> Re
     let objects = olm_bundle::render(&bundle, &options).map_err(failed)?;
     let config = request.config.as_ref();
     Ok(Rendered {
-        failed_checks: olm_bundle::install_checks(&bundle, &objects, &request.namespace),
+        failed_checks: olm_bundle::install_checks(
+            &bundle,
+            &objects,
+            &request.namespace,
+            &request.system_namespace,
+        ),
         warnings: config.map(|config| olm_bundle::config_warnings(&bundle, config)).unwrap_or_default(),
         properties: bundle.properties().map(str::to_owned),
         max_openshift_version: bundle.max_openshift_version().map(str::to_owned),

@@ -35,6 +35,7 @@ fn features() -> Features {
 
 fn request(config: Option<Value>) -> RenderRequest {
     RenderRequest {
+        system_namespace: "olmv1-system".to_owned(),
         namespace: "ns".to_owned(),
         config,
         features: features(),
@@ -329,6 +330,7 @@ fn keys_differ_with_every_input_of_rendering() {
         key(with(|features| features.certificates = Certificates::CertManager)),
         key(with(|features| features.certificates = Certificates::Builtin)),
         key(RenderRequest { operator_condition: true, ..request(None) }),
+        key(RenderRequest { system_namespace: "other".to_owned(), ..request(None) }),
         key(RenderRequest { aggregate_api_roles: true, ..request(None) }),
     ];
     let different: std::collections::BTreeSet<&String> = all.iter().collect();

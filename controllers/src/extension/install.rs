@@ -149,6 +149,7 @@ impl Context {
     async fn rendered(&self, name: &str, inputs: &RevisionInputs) -> Result<Rendered, UnusableBundle> {
         check_name(name).map_err(UnusableBundle::Faulty)?;
         let request = RenderRequest {
+            system_namespace: self.parts.system_namespace.clone(),
             namespace: inputs.namespace.clone(),
             config: inputs.config.clone(),
             features: self.parts.features,

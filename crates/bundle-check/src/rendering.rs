@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::text;
 use olm_bundle::{
-    Bundle, Certificates, InstallMode, RenderError, RenderOptions, ValidationFault, Validator,
-    install_checks, render, validate,
+    Bundle, Certificates, InstallMode, RenderError, RenderOptions, SYSTEM_NAMESPACE, ValidationFault,
+    Validator, install_checks, render, validate,
 };
 use olm_version::quote;
 use serde_json::{Value, json};
@@ -93,7 +93,7 @@ fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, Rende
         ..RenderOptions::default()
     };
     let objects: Vec<Value> = render(bundle, &options)?;
-    Ok(install_checks(bundle, &objects, INSTALL_NAMESPACE).into_iter().collect())
+    Ok(install_checks(bundle, &objects, INSTALL_NAMESPACE, SYSTEM_NAMESPACE).into_iter().collect())
 }
 
 /// Manifest of the object that the text begins with.

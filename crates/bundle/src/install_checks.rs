@@ -2,7 +2,8 @@
 //! objects that contradict each other, and objects that would take over parts of the cluster
 //! (docs/design/bundles.md#author-checks).
 //!
-//! No check may fail for a bundle that the reference installs, unless the bundle is ambiguous.
+//! No check may fail for a bundle that the reference installs, unless the bundle is ambiguous or intercepts or extends
+//! the rights of OLM.
 
 mod aggregated;
 mod duplicates;
@@ -22,19 +23,29 @@ use crate::pointer::text;
 use crate::validate::subdomain_faults;
 use crate::webhooks::service_port;
 
+/// Namespace of OLM in its install files.
+pub const SYSTEM_NAMESPACE: &str = "olmv1-system";
 const DEFINITION: &str = "CustomResourceDefinition";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Runs the install checks on `objects`, the result of [`render`](crate::render()) for `bundle` in
-/// `install_namespace`. One sentence per failed check, sorted. Empty for an installable bundle.
-pub fn install_checks(bundle: &Bundle, objects: &[Value], install_namespace: &str) -> Vec<String> {
+/// `install_namespace`. `system_namespace` is that of OLM, [`SYSTEM_NAMESPACE`] unless it was installed in another one.
+/// One sentence per failed check, sorted. Empty for an installable bundle.
+pub fn install_checks(
+    bundle: &Bundle,
+    objects: &[Value],
+    install_namespace: &str,
+    system_namespace: &str,
+) -> Vec<String> {
     let deployments = ServingDeployments::of(bundle);
     let mut found = BTreeSet::new();
     found.extend(cluster_service_versions(bundle));
     for object in objects {
         found.extend(of_object(&deployments, object));
-        found.extend(reserved::reserved_name(object, install_namespace));
+        found.extend(reserved::reserved_name(object, install_namespace, system_namespace));
+        found.extend(reserved::aggregation_label(object));
     }
+    found.extend(reserved::intercepted_groups(objects));
     found.extend(aggregated::served_twice(objects));
     found.extend(duplicates::conflicting_duplicates(&deployments, bundle, objects));
     sorted_texts(found)

@@ -8,7 +8,7 @@
 //! use std::collections::BTreeMap;
 //!
 //! use olm_bundle::rights::Rights;
-//! use olm_bundle::{Bundle, RenderOptions, config_schema, install_checks, render, validate};
+//! use olm_bundle::{Bundle, RenderOptions, SYSTEM_NAMESPACE, config_schema, install_checks, render, validate};
 //!
 //! let annotations = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
 //! let csv = r#"{"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
@@ -26,7 +26,7 @@
 //! let options = RenderOptions { install_namespace: "demo", ..RenderOptions::default() };
 //! let objects = render(&bundle, &options)?;
 //! assert_eq!(objects[0]["kind"], "ServiceAccount");
-//! assert!(install_checks(&bundle, &objects, "demo").is_empty());
+//! assert!(install_checks(&bundle, &objects, "demo", SYSTEM_NAMESPACE).is_empty());
 //! assert!(Rights::of(&objects).exact().contains_key(&Some("demo".to_owned())));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -67,7 +67,7 @@ pub use certificates::{
 pub use config::{config_schema, config_warnings};
 pub use csv::InstallMode;
 pub use error::{LoadError, RenderError};
-pub use install_checks::install_checks;
+pub use install_checks::{SYSTEM_NAMESPACE, install_checks};
 pub use limits::{ManifestError, ManifestUsage};
 pub use objects::{distinct, is_supported_kind};
 pub use options::RenderOptions;

@@ -8,9 +8,8 @@ use serde_json::Value;
 use super::{DEFINITION, RBAC_GROUP, text, title};
 use crate::api_services;
 use crate::bundle::{group_of, name_of};
+use crate::pointer::list;
 
-/// Namespace of OLM in its install files.
-const SYSTEM_NAMESPACE: &str = "olmv1-system";
 /// CRDs of OLM.
 const SYSTEM_DEFINITIONS: [&str; 5] = [
     "clustercatalogs.olm.operatorframework.io",
@@ -51,44 +50,104 @@ const USER_ROLES: [&str; 4] = ["admin", ADMINISTRATOR, "edit", "view"];
 const ADMINISTRATOR: &str = "cluster-admin";
 
 /// Names of the ClusterRoles and ClusterRoleBindings of OLM.
-const SYSTEM_ROLES: [&str; 10] = [
+const SYSTEM_ROLES: [&str; 18] = [
     "catalogd-manager-role",
     "catalogd-manager-rolebinding",
     "catalogd-metrics-reader",
     "catalogd-proxy-role",
     "catalogd-proxy-rolebinding",
+    "operator-controller-base-role",
+    "operator-controller-base-rolebinding",
     "operator-controller-cluster-admin-rolebinding",
     "operator-controller-clusterextension-viewer-role",
+    "operator-controller-content-api-services",
+    "operator-controller-content-common",
+    "operator-controller-content-escalate",
+    "operator-controller-content-role",
+    "operator-controller-content-rolebinding",
+    "operator-controller-impersonation",
     "operator-controller-metrics-reader",
     "operator-controller-proxy-role",
     "operator-controller-proxy-rolebinding",
 ];
 
-/// Names of the namespaced objects of OLM.
-const SYSTEM_OBJECTS: [&str; 14] = [
+/// Names of the namespaced objects of OLM, also of ConfigMaps that it reads: CAs of registries and parameters of policies.
+const SYSTEM_OBJECTS: [&str; 22] = [
     "catalogd-controller-manager",
+    "catalogd-default-deny-all-traffic",
     "catalogd-leader-election-role",
     "catalogd-leader-election-rolebinding",
     "catalogd-manager-role",
     "catalogd-manager-rolebinding",
     "catalogd-pull-secrets",
     "catalogd-service",
+    "catalogd-trusted-ca-bundle",
     "default-deny-all-traffic",
+    "delegated-installers",
+    "olm-registry-ca",
     "operator-controller-controller-manager",
+    "operator-controller-default-deny-all-traffic",
     "operator-controller-leader-election-role",
     "operator-controller-leader-election-rolebinding",
     "operator-controller-manager-role",
     "operator-controller-manager-rolebinding",
     "operator-controller-service",
+    "operator-controller-trusted-ca-bundle",
+    "reserved-api-groups",
+    "trusted-catalogs",
 ];
 
+/// Label that aggregates a ClusterRole into that of operator-controller in `hardened.yaml`.
+const AGGREGATION_LABEL: &str = "ext.olm.operatorframework.io/aggregate-to-operator-controller";
+/// Group of the OperatorConditions that operator-controller serves with a gate, which then adds one to the objects.
+const CLASSIC_GROUP: &str = "operators.coreos.com";
+
+/// Reports a ClusterRole that would extend the rights of operator-controller.
+pub(super) fn aggregation_label(object: &Value) -> Option<String> {
+    let labels = object.pointer("/metadata/labels")?.as_object()?;
+    let is_role = group_of(object) == RBAC_GROUP && text(object, "/kind") == "ClusterRole";
+    (is_role && labels.contains_key(AGGREGATION_LABEL)).then(|| {
+        format!(
+            "{}: label {AGGREGATION_LABEL} would give its rules to operator-controller: only an administrator may do \
+             that, outside of a bundle",
+            title(object)
+        )
+    })
+}
+
+/// Reports webhooks that would intercept the objects with which OLM approves and holds upgrades. Rendering refuses
+/// those for `olm.operatorframework.io` and for all groups.
+pub(super) fn intercepted_groups(objects: &[Value]) -> Vec<String> {
+    let is_classic =
+        |object: &Value| group_of(object) == CLASSIC_GROUP && text(object, "/kind") == "OperatorCondition";
+    let classic = objects.iter().any(is_classic).then_some(CLASSIC_GROUP);
+    let groups: Vec<&str> = std::iter::once(SYSTEM_GROUPS[1]).chain(classic).collect();
+    let of_webhooks = objects.iter().filter(|object| group_of(object) == "admissionregistration.k8s.io");
+    let found = of_webhooks.flat_map(|object| {
+        let rules = list(object, "/webhooks").iter().flat_map(|webhook| list(webhook, "/rules"));
+        let named = rules.flat_map(|rule| list(rule, "/apiGroups")).filter_map(Value::as_str);
+        let named = named.filter(|group| groups.contains(group));
+        named.map(move |group| {
+            format!(
+                "{}: a rule has API group {group}: webhooks of a bundle may not intercept OLM",
+                title(object)
+            )
+        })
+    });
+    found.collect()
+}
+
 /// Reason why the name of the object is reserved, if it is.
-pub(super) fn reserved_name(object: &Value, install_namespace: &str) -> Option<String> {
+pub(super) fn reserved_name(
+    object: &Value,
+    install_namespace: &str,
+    system_namespace: &str,
+) -> Option<String> {
     let name = name_of(object);
     let of_cluster = || Some(format!("{} belongs to the cluster: choose another name", title(object)));
     let group = text(object, "/spec/group");
     let of_system = || Some(format!("{} belongs to OLM itself: choose another name", title(object)));
-    let in_system = install_namespace == SYSTEM_NAMESPACE && SYSTEM_OBJECTS.contains(&name);
+    let in_system = install_namespace == system_namespace && SYSTEM_OBJECTS.contains(&name);
     match (group_of(object), text(object, "/kind")) {
         (RBAC_GROUP, "ClusterRole") if USER_ROLES.contains(&name) => of_cluster(),
         (RBAC_GROUP, "ClusterRoleBinding") if name == ADMINISTRATOR => of_cluster(),
@@ -103,7 +162,8 @@ pub(super) fn reserved_name(object: &Value, install_namespace: &str) -> Option<S
         (_, DEFINITION) => unapproved(object),
         (
             "" | RBAC_GROUP | "policy" | "networking.k8s.io" | "apps",
-            "Deployment"
+            "ConfigMap"
+            | "Deployment"
             | "NetworkPolicy"
             | "PodDisruptionBudget"
             | "Role"

@@ -1,7 +1,7 @@
 //! Bundles with aggregated APIs (docs/design/bundles.md#aggregated-apis).
 
 use olm_bundle::rights::Rights;
-use olm_bundle::{Certificates, InjectionKind, injections, install_checks};
+use olm_bundle::{Certificates, InjectionKind, SYSTEM_NAMESPACE, injections, install_checks};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, NAMESPACE};
@@ -185,7 +185,7 @@ fn groups_served_by_others_fail_install_checks() {
     });
     let objects = checked.render().unwrap();
     assert_eq!(
-        install_checks(&checked.load().unwrap(), &objects, NAMESPACE),
+        install_checks(&checked.load().unwrap(), &objects, NAMESPACE, SYSTEM_NAMESPACE),
         [
             "APIService \"v1.olm.operatorframework.io\" belongs to OLM itself: choose another name",
             "APIService \"v1.sky.example.com\": CustomResourceDefinition \"suns.sky.example.com\" serves the same group \

@@ -1,6 +1,6 @@
 //! Install checks of rendered objects (docs/design/bundles.md#author-checks).
 
-use olm_bundle::install_checks;
+use olm_bundle::{SYSTEM_NAMESPACE, install_checks};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, NAMESPACE};
@@ -14,18 +14,18 @@ fn found_in(bundle: &Fixture, install_namespace: &str) -> Vec<String> {
     let mut bundle = bundle.clone();
     bundle.install_namespace = install_namespace.into();
     let objects = bundle.render().unwrap();
-    let found = install_checks(&bundle.load().unwrap(), &objects, install_namespace);
+    let found = install_checks(&bundle.load().unwrap(), &objects, install_namespace, SYSTEM_NAMESPACE);
     for text in &found {
         assert!(!text.contains('\n'), "{text}");
     }
     found
 }
 
-fn found(bundle: &Fixture) -> Vec<String> {
+pub(crate) fn found(bundle: &Fixture) -> Vec<String> {
     found_in(bundle, NAMESPACE)
 }
 
-fn manifest(object: &Value) -> Fixture {
+pub(crate) fn manifest(object: &Value) -> Fixture {
     Fixture::new("").file("manifests/a.yaml", &object.to_string())
 }
 
@@ -44,7 +44,7 @@ fn webhook(changes: Value) -> Value {
     webhook
 }
 
-fn webhooks(changes: &[Value]) -> Fixture {
+pub(crate) fn webhooks(changes: &[Value]) -> Fixture {
     let webhooks: Vec<Value> = changes.iter().cloned().map(webhook).collect();
     Fixture::new(WEBHOOK).csv(|csv| csv["spec"]["webhookdefinitions"] = json!(webhooks))
 }
@@ -426,9 +426,12 @@ fn unapproved_crd_in_kubernetes_group_fails_install_check() {
 
 #[test]
 fn objects_of_install_manifest_are_reserved() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/install.yaml");
+    let files =
+        ["install", "hardened", "hardened-api-services", "hardened-escalate", "hardened-impersonation"];
+    let path = |file| format!("{}/../../manifests/{file}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let read = |file| olm_yaml::all_from_slice(&std::fs::read(path(file)).unwrap()).unwrap();
     let mut count = 0;
-    for object in olm_yaml::all_from_slice(&std::fs::read(path).unwrap()).unwrap() {
+    for object in files.into_iter().flat_map(read) {
         // Other kinds are refused by kind, and Deployments come from the ClusterServiceVersion.
         if matches!(
             object["kind"].as_str(),

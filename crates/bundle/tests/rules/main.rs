@@ -9,6 +9,7 @@ mod config_warnings;
 mod configuring;
 mod fixture;
 mod install_checks;
+mod interception;
 mod loading;
 mod rendering;
 mod selecting;
