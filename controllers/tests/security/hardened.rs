@@ -22,7 +22,8 @@ async fn hardened_controller_installs_only_with_sufficient_rights() {
     let _workloads = Workloads::start(fixture.client());
     for object in documents("hardened.yaml") {
         let kind = object["kind"].as_str().unwrap();
-        if kind.ends_with("Role") || kind.ends_with("RoleBinding") || kind == "ServiceAccount" {
+        let is_policy = kind.starts_with("ValidatingAdmissionPolicy");
+        if kind.ends_with("Role") || kind.ends_with("RoleBinding") || kind == "ServiceAccount" || is_policy {
             apply(&fixture.client(), &object).await;
         }
     }

@@ -8,9 +8,11 @@
 
 extern crate olm_tokio as tokio;
 
+mod catalog_policy;
 mod field;
 mod fixture;
 mod hardened;
+mod hardened_policies;
 mod hostile;
 mod impersonation;
 mod plan_policies;

@@ -1,4 +1,5 @@
-//! Rights on ExtensionPlans with the sample policy for approvers (docs/design/approvals.md#approvers).
+//! Rights on ExtensionPlans with the sample policy for approvers, and with that of the install files
+//! (docs/design/approvals.md#approvers).
 
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -82,4 +83,23 @@ async fn only_approvers_approve_plans() {
     let said = ann.delete(&other, &DeleteParams::default()).await.unwrap_err().to_string();
     assert!(said.contains("forbidden"), "{said}");
     ed.delete(&lamp, &DeleteParams::default()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_creates_an_approved_plan() {
+    let cluster = Cluster::start().await;
+    for object in documents("install.yaml") {
+        if object["metadata"]["name"] == "extensionplan-created-unapproved" {
+            cluster.apply(&object).await;
+        }
+    }
+    let admin: Api<ExtensionPlan> = Api::all(cluster.plane.client());
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    let refused = async || admin.create(&dry_run, &plan("lamp", true)).await.err();
+    let error = eventually("the policy is active", refused).await.to_string();
+    assert!(error.contains("spec.approved: a plan cannot be created approved"), "{error}");
+    let created = admin.create(&PostParams::default(), &plan("lamp", false)).await.unwrap();
+    let approve = Patch::Merge(json!({"spec": {"approved": true}}));
+    let name = created.metadata.name.unwrap();
+    admin.patch(&name, &PatchParams::default(), &approve).await.unwrap();
 }

@@ -48,7 +48,14 @@ async fn start(file: &str) -> (ServerFixture, [Server; 2]) {
     let fixture = ServerFixture::start(Programs::beside(crate::PROGRAM).unwrap()).await.unwrap();
     for object in documents(file) {
         let kind = object["kind"].as_str().unwrap();
-        let kinds = ["Role", "RoleBinding", "ServiceAccount", "MutatingWebhookConfiguration"];
+        let kinds = [
+            "Role",
+            "RoleBinding",
+            "ServiceAccount",
+            "MutatingWebhookConfiguration",
+            "ValidatingAdmissionPolicy",
+            "ValidatingAdmissionPolicyBinding",
+        ];
         if kinds.iter().any(|of| kind.trim_start_matches("Cluster") == *of) {
             apply(&fixture.client(), &object).await;
         }

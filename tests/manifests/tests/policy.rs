@@ -17,7 +17,6 @@ const FEATURE_SET: &str = "/metadata/annotations/olm.operatorframework.io~1featu
 
 /// Objects of every variant, for any certificate provider. `SYSTEM` is the server's namespace.
 const INVENTORY: &[&str] = &[
-    "NetworkPolicy SYSTEM/default-deny-all-traffic",
     "NetworkPolicy SYSTEM/catalogd-controller-manager",
     "NetworkPolicy SYSTEM/operator-controller-controller-manager",
     "PodDisruptionBudget SYSTEM/catalogd-controller-manager",
@@ -55,6 +54,10 @@ const INVENTORY: &[&str] = &[
     "MutatingWebhookConfiguration catalogd-mutating-webhook-configuration",
     "ValidatingAdmissionPolicy clusterextension-serviceaccount-deprecated",
     "ValidatingAdmissionPolicyBinding clusterextension-serviceaccount-deprecated",
+    "ValidatingAdmissionPolicy clustercatalog-catalogd-writes",
+    "ValidatingAdmissionPolicyBinding clustercatalog-catalogd-writes",
+    "ValidatingAdmissionPolicy extensionplan-created-unapproved",
+    "ValidatingAdmissionPolicyBinding extensionplan-created-unapproved",
 ];
 
 /// Objects for cert-manager.
@@ -88,6 +91,15 @@ fn names_match_the_reference() {
     for file in INSTALLATIONS {
         let all = objects(file);
         let found = identities(&all);
+        let deny = match file {
+            "openshift.yaml" => {
+                &["catalogd-default-deny-all-traffic", "operator-controller-default-deny-all-traffic"][..]
+            }
+            _ => &["default-deny-all-traffic"],
+        };
+        for name in deny {
+            assert!(found.contains(&format!("NetworkPolicy SYSTEM/{name}")), "{file} has no {name}");
+        }
         let wants_certificates = ["install-cert-manager.yaml", "experimental.yaml"].contains(&file);
         let expected = INVENTORY.iter().chain(CERTIFICATES.iter().filter(|_| wants_certificates));
         for name in expected {
@@ -104,7 +116,7 @@ fn names_match_the_reference() {
     // The default install file contains no other objects, so that users see the same objects as with the reference.
     let known: BTreeSet<String> = INVENTORY.iter().map(|name| (*name).to_owned()).collect();
     let more: Vec<String> = identities(&objects("install.yaml")).difference(&known).cloned().collect();
-    assert_eq!(more, ["Namespace olmv1-system"]);
+    assert_eq!(more, ["Namespace olmv1-system", "NetworkPolicy SYSTEM/default-deny-all-traffic"]);
 }
 
 // docs/design/operations.md#variants, docs/design/operations.md#names-and-labels
