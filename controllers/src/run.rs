@@ -43,7 +43,8 @@ pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         let pulls = service.shutdown.child_token();
         let _end = pulls.clone().drop_guard();
         // Opened before the Lease is held: errors end a follower, too.
-        let catalogs = Arc::new(Catalogs::open(flags.cache_path.join("catalogs"), Arc::clone(&pool), hosts.clone())?);
+        let catalogs =
+            Arc::new(Catalogs::open(flags.cache_path.join("catalogs"), Arc::clone(&pool), hosts.clone())?);
         let mut secrets = service.pull_secrets(Events::new(service.client.clone(), service.component))?;
         let pulling = Config { credentials: secrets.source(), ..flags.pulling()? };
         let settings = RegistrySettings::of(&pulling);

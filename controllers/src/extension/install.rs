@@ -17,8 +17,6 @@ use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use serde_json::Value;
 use tokio::task::block_in_place;
 
-use super::Context;
-use super::choice;
 use super::decide::{Observed, RevisionInputs};
 use super::group::Together;
 use super::held::{HeldPlan, NewRevision, Plan};
@@ -27,6 +25,7 @@ use super::namespaces::target_namespaces;
 use super::plans::PlanId;
 use super::revisions::Revision;
 use super::rollback::{self, RollbackOutcome};
+use super::{Context, choice};
 use crate::bundles::{RenderRequest, Rendered, SignatureVerdict, UnusableBundle};
 use crate::install_error::{ErrorClass, InstallError, api_request};
 use crate::preflight::{CrdVerdict, crd_check, reject_failed_checks};

@@ -12,6 +12,7 @@ mod drift;
 mod finalizer;
 pub(crate) mod impersonation;
 mod leftovers;
+mod pace;
 mod pods;
 mod removal;
 mod status;
@@ -58,6 +59,7 @@ use crate::metrics::revisions::RevisionMetrics;
 use crate::revision_cache::{Change, RevisionCache};
 use content::{ContentOrigin, UnusableContent, owner, secret_kind};
 use drift::DriftReporter;
+pub use pace::Pace;
 use status::RevisionOutcome;
 use timers::RevisionTimers;
 use watches::Watches;
@@ -80,36 +82,6 @@ const MESSAGE_INTERVAL: Duration = Duration::from_secs(5);
 const SUPERSEDED_MESSAGE_INTERVAL: Duration = Duration::from_secs(30);
 /// Requeue delay after a conflict (409).
 const CONFLICT_RETRY: Duration = Duration::from_millis(200);
-
-/// Durations that only tests change.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// Duration of one minute of a progress deadline.
-    pub minute: SignedDuration,
-    /// Maximum retry delay after a failure: its end, such as a webhook that answers again, triggers no event.
-    pub longest_retry: Duration,
-    /// Maximum duration of an ordered removal. Garbage collection deletes the rest.
-    pub teardown: SignedDuration,
-    /// Time that a removal waits for custom resources without a running operator.
-    pub operator: Duration,
-    /// Time for which a revision leaves missing objects to a newer active one.
-    pub recreation: Duration,
-    /// Time for which a Deployment is unready before its pods are read, and interval of these reads.
-    pub unready: Duration,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            minute: SignedDuration::from_mins(1),
-            longest_retry: Duration::from_secs(60),
-            teardown: SignedDuration::from_mins(2),
-            operator: Duration::from_secs(10),
-            recreation: Duration::from_secs(30),
-            unready: Duration::from_secs(30),
-        }
-    }
-}
 
 /// Shared state of all reconciles.
 struct Context {
