@@ -32,7 +32,9 @@ fn converted(mut definition: Value, service: Value) -> Value {
 }
 
 // docs/design/apply.md#drift: fields that no revision sets survive.
-pub(crate) async fn conversion_of_the_operator_survives_repair_and_upgrade(fixture: &Fixture) {
+#[tokio::test]
+async fn conversion_of_the_operator_survives_repair_and_upgrade() {
+    let fixture = &Fixture::start().await;
     let definition = versioned("runtimes", "Runtime", &["v1", "v2"]);
     let mut revision = fixture.revision("runtime", 1, vec![phase("crds", &[&definition])]).await;
     revision.probes = Default::default();
@@ -58,7 +60,9 @@ pub(crate) async fn conversion_of_the_operator_survives_repair_and_upgrade(fixtu
     assert_eq!(live().await, set_at_run_time);
 }
 
-pub(crate) async fn dropped_conversion_is_removed_with_fields_of_other_managers(fixture: &Fixture) {
+#[tokio::test]
+async fn dropped_conversion_is_removed_with_fields_of_other_managers() {
+    let fixture = &Fixture::start().await;
     // The API server defaults the port, which nobody owns.
     let service = json!({"name": "s", "namespace": "default"});
     let plain = versioned("dropped", "Dropped", &["v1"]);
@@ -87,7 +91,9 @@ pub(crate) async fn dropped_conversion_is_removed_with_fields_of_other_managers(
 }
 
 /// A version that objects may be stored in is missing.
-pub(crate) async fn rejected_crd_keeps_its_conversion(fixture: &Fixture) {
+#[tokio::test]
+async fn rejected_crd_keeps_its_conversion() {
+    let fixture = &Fixture::start().await;
     let service = json!({"name": "s", "namespace": "default"});
     let definition = converted(versioned("rejecteds", "Rejected", &["v2", "v1"]), service);
     let mut older = fixture.revision("rejected", 1, vec![phase("crds", &[&definition])]).await;
@@ -132,7 +138,9 @@ async fn live_versions(fixture: &Fixture, definition: &Value) -> (Vec<String>, V
 }
 
 // docs/design/apply.md#storage-version
-pub(crate) async fn storage_version_changes_when_the_webhook_is_ready(fixture: &Fixture) {
+#[tokio::test]
+async fn storage_version_changes_when_the_webhook_is_ready() {
+    let fixture = &Fixture::start().await;
     let ns = "storage";
     fixture.namespace(ns).await;
     let service = json!({"name": "s", "namespace": ns});

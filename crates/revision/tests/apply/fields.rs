@@ -33,9 +33,10 @@ fn owners_of(object: &Value, field: &str) -> Vec<String> {
 }
 
 // Issue: 2,095 writes of such a role within a minute, in half of them without rules.
-pub(crate) async fn rules_of_an_aggregated_role_are_left_to_its_controller(fixture: &mut Fixture) {
+#[tokio::test]
+async fn rules_of_an_aggregated_role_are_left_to_its_controller() {
+    let fixture = &mut Fixture::start_with(&["clusterrole-aggregation-controller"]).await;
     let name = "aggregated";
-    fixture.start_controllers(&["clusterrole-aggregation-controller"]);
     let role = |name: &str, content: Value| {
         let mut role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}});
         role.as_object_mut().unwrap().extend(content.as_object().unwrap().clone());
@@ -80,7 +81,9 @@ pub(crate) async fn rules_of_an_aggregated_role_are_left_to_its_controller(fixtu
 }
 
 // Issue: an autoscaler and the engine set replicas in turn.
-pub(crate) async fn replicas_of_an_autoscaler_stay_and_manual_ones_are_restored(fixture: &mut Fixture) {
+#[tokio::test]
+async fn replicas_of_an_autoscaler_stay_and_manual_ones_are_restored() {
+    let fixture = &mut Fixture::start().await;
     let ns = "scaled";
     fixture.namespace(ns).await;
     let mut op = deployment(ns, "op");
@@ -117,7 +120,9 @@ pub(crate) async fn replicas_of_an_autoscaler_stay_and_manual_ones_are_restored(
 }
 
 // Issue: `strategy: {}` became `Recreate`, and no upgrade completed.
-pub(crate) async fn defaults_that_the_new_content_forbids_are_removed(fixture: &Fixture) {
+#[tokio::test]
+async fn defaults_that_the_new_content_forbids_are_removed() {
+    let fixture = &Fixture::start().await;
     let ns = "defaulted";
     fixture.namespace(ns).await;
     let mut old = deployment(ns, "op");
@@ -163,7 +168,9 @@ pub(crate) async fn defaults_that_the_new_content_forbids_are_removed(fixture: &
 }
 
 // Issue: a variable that a person has set has a value, and the new version sets valueFrom.
-pub(crate) async fn field_of_a_person_in_the_way_is_named(fixture: &Fixture) {
+#[tokio::test]
+async fn field_of_a_person_in_the_way_is_named() {
+    let fixture = &Fixture::start().await;
     let ns = "by-hand";
     fixture.namespace(ns).await;
     let op = deployment(ns, "op");
@@ -189,7 +196,9 @@ pub(crate) async fn field_of_a_person_in_the_way_is_named(fixture: &Fixture) {
 }
 
 // Issue: an edit of `data` was not seen, and a key that a new version drops stayed.
-pub(crate) async fn string_data_of_secrets_is_repaired_and_dropped(fixture: &mut Fixture) {
+#[tokio::test]
+async fn string_data_of_secrets_is_repaired_and_dropped() {
+    let fixture = &mut Fixture::start().await;
     let ns = "texts";
     fixture.namespace(ns).await;
     let secret = |data: Value| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": ns}, "stringData": data});
@@ -216,7 +225,9 @@ pub(crate) async fn string_data_of_secrets_is_repaired_and_dropped(fixture: &mut
 }
 
 // Issue: a POST accepts duplicate variables, an apply does not.
-pub(crate) async fn last_of_duplicate_variables_is_applied(fixture: &Fixture) {
+#[tokio::test]
+async fn last_of_duplicate_variables_is_applied() {
+    let fixture = &Fixture::start().await;
     let ns = "twice";
     fixture.namespace(ns).await;
     let op = |env: Value| {
@@ -253,7 +264,9 @@ fn webhook(name: &str, client: Value) -> Value {
 }
 
 // Issue: the second write of a new webhook failed, and the next apply removed its CA bundle.
-pub(crate) async fn injected_bundle_without_other_owner_stays(fixture: &Fixture) {
+#[tokio::test]
+async fn injected_bundle_without_other_owner_stays() {
+    let fixture = &Fixture::start().await;
     let name = "injected";
     let client = |port: u16| json!({"service": {"namespace": "ns", "name": "s", "port": port}});
     let hook = webhook(name, client(0));
@@ -280,7 +293,9 @@ pub(crate) async fn injected_bundle_without_other_owner_stays(fixture: &Fixture)
 }
 
 // docs/design/apply.md#contention
-pub(crate) async fn corrections_of_a_contended_field_back_off(fixture: &Fixture) {
+#[tokio::test]
+async fn corrections_of_a_contended_field_back_off() {
+    let fixture = &Fixture::start().await;
     let ns = "contended";
     fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));

@@ -1,13 +1,13 @@
 //! A control plane, an engine with recorded calls, and revisions to apply.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use kube::api::{DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client};
 use olm_api::cluster_object_set::{CollisionProtection, LifecycleState};
 use olm_api::{ClusterObjectSet, ClusterObjectSetSpec};
-use olm_control_plane::ControlPlane;
+use olm_control_plane::{ControlPlane, Options};
 use olm_revision::cluster::{Cluster, ClusterError, Instances};
 use olm_revision::content::ContentPhase;
 use olm_revision::engine::{Engine, Revision};
@@ -67,22 +67,21 @@ impl<C: Cluster> Cluster for Recorder<C> {
 }
 
 pub(crate) struct Fixture {
-    plane: ControlPlane,
+    plane: Arc<ControlPlane>,
     cluster: KubeCluster,
     pub(crate) engine: Engine<Recorded>,
 }
 
 impl Fixture {
     pub(crate) async fn start() -> Self {
-        let plane = ControlPlane::start().await.unwrap();
-        plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-        let (cluster, engine) = (KubeCluster::new(plane.client()), engine(plane.client()));
-        Self { plane, cluster, engine }
+        Self::start_with(&[]).await
     }
 
-    /// Starts controllers of kube-controller-manager.
-    pub(crate) fn start_controllers(&mut self, names: &[&str]) {
-        self.plane.start_controllers(names).unwrap();
+    /// Starts with controllers of kube-controller-manager.
+    pub(crate) async fn start_with(controllers: &'static [&'static str]) -> Self {
+        let plane = ControlPlane::reused(Options { controllers }, &olm_api::crds::crds()).await.unwrap();
+        let (cluster, engine) = (KubeCluster::new(plane.client()), engine(plane.client()));
+        Self { plane, cluster, engine }
     }
 
     pub(crate) fn client(&self) -> Client {

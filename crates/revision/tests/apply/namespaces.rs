@@ -11,7 +11,9 @@ fn role(namespace: &str) -> Value {
 }
 
 // Without a controller for namespaces, a deleted one with a finalizer stays.
-pub(crate) async fn permissions_in_gone_namespaces_are_skipped(fixture: &Fixture) {
+#[tokio::test]
+async fn permissions_in_gone_namespaces_are_skipped() {
+    let fixture = &Fixture::start().await;
     let [kept, going, missing] = ["sel-kept", "sel-going", "sel-missing"];
     fixture.namespace(kept).await;
     fixture.namespace(going).await;

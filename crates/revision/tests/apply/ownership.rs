@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 use crate::fixture::{Fixture, actions, config_map, deployment, our_managers, owner_names, phase, protected};
 
 // Cases apply-24, apply-26
-pub(crate) async fn foreign_object_collides(fixture: &Fixture) {
+#[tokio::test]
+async fn foreign_object_collides() {
+    let fixture = &Fixture::start().await;
     let ns = "collide";
     fixture.namespace(ns).await;
     let op = deployment(ns, "op");
@@ -42,7 +44,9 @@ pub(crate) async fn foreign_object_collides(fixture: &Fixture) {
 }
 
 // Cases apply-27, apply-28, apply-29
-pub(crate) async fn existing_objects_are_adopted_by_protection(fixture: &Fixture) {
+#[tokio::test]
+async fn existing_objects_are_adopted_by_protection() {
+    let fixture = &Fixture::start().await;
     let ns = "adopt";
     fixture.namespace(ns).await;
     let unowned = config_map(ns, "unowned", json!({"k": "old", "other": "o"}));
@@ -69,7 +73,9 @@ pub(crate) async fn existing_objects_are_adopted_by_protection(fixture: &Fixture
 }
 
 // docs/design/apply.md#handover; case apply-10
-pub(crate) async fn objects_are_handed_over_to_the_next_revision(fixture: &Fixture) {
+#[tokio::test]
+async fn objects_are_handed_over_to_the_next_revision() {
+    let fixture = &Fixture::start().await;
     let ns = "handover";
     fixture.namespace(ns).await;
     let both = |data| config_map(ns, "both", data);
@@ -109,7 +115,9 @@ pub(crate) async fn objects_are_handed_over_to_the_next_revision(fixture: &Fixtu
 }
 
 // docs/design/apply.md#orphaned-objects
-pub(crate) async fn orphaned_objects_are_adopted(fixture: &Fixture) {
+#[tokio::test]
+async fn orphaned_objects_are_adopted() {
+    let fixture = &Fixture::start().await;
     let ns = "abandoned";
     fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({"k": "v"}));
@@ -121,7 +129,9 @@ pub(crate) async fn orphaned_objects_are_adopted(fixture: &Fixture) {
 }
 
 // docs/design/apply.md#objects-handed-over
-pub(crate) async fn teardown_hands_objects_over_to_the_older_revision(fixture: &Fixture) {
+#[tokio::test]
+async fn teardown_hands_objects_over_to_the_older_revision() {
+    let fixture = &Fixture::start().await;
     let ns = "heirs";
     fixture.namespace(ns).await;
     let map = |value| config_map(ns, "a", json!({"k": value}));
@@ -145,7 +155,9 @@ pub(crate) async fn teardown_hands_objects_over_to_the_older_revision(fixture: &
 }
 
 // Cases apply-60, apply-62
-pub(crate) async fn helm_era_objects_are_adopted_without_restart(fixture: &Fixture) {
+#[tokio::test]
+async fn helm_era_objects_are_adopted_without_restart() {
+    let fixture = &Fixture::start().await;
     let ns = "helm";
     fixture.namespace(ns).await;
     let mut op = deployment(ns, "op");
@@ -201,7 +213,9 @@ async fn create_classic(fixture: &Fixture, ns: &str) -> (Value, Value) {
 }
 
 // docs/design/migration.md#fields-of-classic-olm
-pub(crate) async fn classic_fields_stay_until_the_pod_template_changes(fixture: &Fixture) {
+#[tokio::test]
+async fn classic_fields_stay_until_the_pod_template_changes() {
+    let fixture = &Fixture::start().await;
     let ns = "classic";
     fixture.namespace(ns).await;
     let (op, service) = create_classic(fixture, ns).await;
@@ -250,7 +264,9 @@ pub(crate) async fn classic_fields_stay_until_the_pod_template_changes(fixture: 
 }
 
 // docs/design/migration.md#fields-of-classic-olm
-pub(crate) async fn reordered_environment_changes_the_pod_template(fixture: &Fixture) {
+#[tokio::test]
+async fn reordered_environment_changes_the_pod_template() {
+    let fixture = &Fixture::start().await;
     let ns = "order";
     fixture.namespace(ns).await;
     let env =

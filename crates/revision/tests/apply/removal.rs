@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use crate::fixture::{Fixture, actions, config_map, crd, deployment, owner_names, phase, until};
 
 // Case apply-34
-pub(crate) async fn teardown_waits_for_each_phase(fixture: &Fixture) {
+#[tokio::test]
+async fn teardown_waits_for_each_phase() {
+    let fixture = &Fixture::start().await;
     let ns = "teardown";
     fixture.namespace(ns).await;
     let (first, last) = (config_map(ns, "first", json!({})), config_map(ns, "last", json!({})));
@@ -29,7 +31,9 @@ pub(crate) async fn teardown_waits_for_each_phase(fixture: &Fixture) {
 }
 
 // docs/design/apply.md#removal: a deletion leaves objects without another owner to garbage collection.
-pub(crate) async fn final_teardown_keeps_the_last_owner_reference(fixture: &Fixture) {
+#[tokio::test]
+async fn final_teardown_keeps_the_last_owner_reference() {
+    let fixture = &Fixture::start().await;
     let ns = "last";
     fixture.namespace(ns).await;
     let map = config_map(ns, "a", json!({}));
@@ -48,7 +52,9 @@ pub(crate) async fn final_teardown_keeps_the_last_owner_reference(fixture: &Fixt
 }
 
 // In a foreground deletion, garbage collection can remove the reference to the newest of several revisions.
-pub(crate) async fn crd_without_controller_is_deleted_with_its_last_revision(fixture: &Fixture) {
+#[tokio::test]
+async fn crd_without_controller_is_deleted_with_its_last_revision() {
+    let fixture = &Fixture::start().await;
     let definition = crd("leftovers", "Leftover");
     let mut revision = fixture.revision("leftover", 1, vec![phase("crds", &[&definition])]).await;
     revision.probes = Default::default();
@@ -64,7 +70,9 @@ pub(crate) async fn crd_without_controller_is_deleted_with_its_last_revision(fix
     assert_eq!(fixture.get(&definition).await, None);
 }
 
-pub(crate) async fn crd_in_use_blocks_or_is_kept_by_policy(fixture: &Fixture) {
+#[tokio::test]
+async fn crd_in_use_blocks_or_is_kept_by_policy() {
+    let fixture = &Fixture::start().await;
     let ns = "in-use";
     fixture.namespace(ns).await;
     let definition = crd("gadgets", "Gadget");
@@ -88,7 +96,9 @@ pub(crate) async fn crd_in_use_blocks_or_is_kept_by_policy(fixture: &Fixture) {
 }
 
 // docs/design/apply.md#objects-handed-over; cases additions-a49, additions-a50
-pub(crate) async fn crds_are_released_before_any_deletion(fixture: &Fixture) {
+#[tokio::test]
+async fn crds_are_released_before_any_deletion() {
+    let fixture = &Fixture::start().await;
     let ns = "saved";
     fixture.namespace(ns).await;
     let (definition, map) = (crd("gizmos", "Gizmo"), config_map(ns, "a", json!({})));
@@ -142,7 +152,9 @@ pub(crate) async fn crds_are_released_before_any_deletion(fixture: &Fixture) {
     assert_eq!(fixture.get(&definition).await, None);
 }
 
-pub(crate) async fn crds_are_deleted_before_other_objects(fixture: &Fixture) {
+#[tokio::test]
+async fn crds_are_deleted_before_other_objects() {
+    let fixture = &Fixture::start().await;
     let ns = "first";
     fixture.namespace(ns).await;
     let (definition, map) = (crd("trinkets", "Trinket"), config_map(ns, "a", json!({})));
@@ -186,7 +198,9 @@ pub(crate) async fn crds_are_deleted_before_other_objects(fixture: &Fixture) {
 }
 
 // The Service of the webhook must not be deleted earlier: the API server must be able to read stored objects.
-pub(crate) async fn conversion_webhook_is_kept_while_needed(fixture: &Fixture) {
+#[tokio::test]
+async fn conversion_webhook_is_kept_while_needed() {
+    let fixture = &Fixture::start().await;
     let ns = "converted";
     fixture.namespace(ns).await;
     let mut definition = crd("bolts", "Bolt");
@@ -229,7 +243,9 @@ pub(crate) async fn conversion_webhook_is_kept_while_needed(fixture: &Fixture) {
     assert_eq!(fixture.get(&map).await, None);
 }
 
-pub(crate) async fn operator_runs_with_a_ready_pod(fixture: &Fixture) {
+#[tokio::test]
+async fn operator_runs_with_a_ready_pod() {
+    let fixture = &Fixture::start().await;
     let ns = "running";
     fixture.namespace(ns).await;
     let deployment = deployment(ns, "op");
@@ -245,7 +261,9 @@ pub(crate) async fn operator_runs_with_a_ready_pod(fixture: &Fixture) {
 }
 
 // docs/design/additions.md#uninstall-policy: a retained CRD must not depend on a webhook that is deleted.
-pub(crate) async fn conversion_webhook_is_removed_from_a_kept_crd(fixture: &Fixture) {
+#[tokio::test]
+async fn conversion_webhook_is_removed_from_a_kept_crd() {
+    let fixture = &Fixture::start().await;
     let mut definition = crd("tools", "Tool");
     let mut old = definition["spec"]["versions"][0].clone();
     (old["name"], old["storage"]) = (json!("v1alpha1"), json!(false));

@@ -59,7 +59,9 @@ fn pairs(namespace: &str) -> Vec<[Value; 2]> {
 }
 
 // docs/design/apply.md#immutable-fields
-pub(crate) async fn immutable_fields_are_replaced_only_if_allowed(fixture: &Fixture) {
+#[tokio::test]
+async fn immutable_fields_are_replaced_only_if_allowed() {
+    let fixture = &Fixture::start().await;
     let ns = "replaced";
     fixture.namespace(ns).await;
     for [old, new] in pairs(ns) {
@@ -88,7 +90,9 @@ pub(crate) async fn immutable_fields_are_replaced_only_if_allowed(fixture: &Fixt
     }
 }
 
-pub(crate) async fn object_stays_if_its_successor_is_invalid_or_may_lose_data(fixture: &Fixture) {
+#[tokio::test]
+async fn object_stays_if_its_successor_is_invalid_or_may_lose_data() {
+    let fixture = &Fixture::start().await;
     let ns = "irreplaceable";
     fixture.namespace(ns).await;
     let op = deployment(ns, "op");
@@ -118,7 +122,9 @@ pub(crate) async fn object_stays_if_its_successor_is_invalid_or_may_lose_data(fi
 }
 
 // docs/design/apply.md#handover
-pub(crate) async fn deleted_object_is_left_to_the_newer_revision(fixture: &Fixture) {
+#[tokio::test]
+async fn deleted_object_is_left_to_the_newer_revision() {
+    let fixture = &Fixture::start().await;
     let ns = "deleted";
     fixture.namespace(ns).await;
     let [old, new] = pairs(ns).remove(0);
@@ -147,7 +153,9 @@ pub(crate) async fn deleted_object_is_left_to_the_newer_revision(fixture: &Fixtu
 }
 
 // The user deletes or edits the class that is in the way.
-pub(crate) async fn second_default_priority_class_names_the_first_one(fixture: &Fixture) {
+#[tokio::test]
+async fn second_default_priority_class_names_the_first_one() {
+    let fixture = &Fixture::start().await;
     let class = |name: &str| {
         json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": 10,
             "globalDefault": true})

@@ -9,7 +9,10 @@ use crate::fixture::{
 };
 
 // Cases apply-5, apply-7, apply-38, apply-68
-pub(crate) async fn objects_are_created_once_and_unchanged_afterwards(fixture: &mut Fixture) {
+#[tokio::test]
+async fn objects_are_created_once_and_unchanged_afterwards() {
+    let mut fixture = Fixture::start().await;
+    let fixture = &mut fixture;
     let ns = "create";
     fixture.namespace(ns).await;
     let objects = [config_map(ns, "a", json!({"k": "v"})), deployment(ns, "op")];
@@ -39,7 +42,9 @@ pub(crate) async fn objects_are_created_once_and_unchanged_afterwards(fixture: &
 }
 
 // Cases apply-15, apply-16, apply-17, apply-18, apply-19
-pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(fixture: &Fixture) {
+#[tokio::test]
+async fn drift_is_repaired_and_foreign_fields_are_kept() {
+    let fixture = &Fixture::start().await;
     let ns = "drift";
     fixture.namespace(ns).await;
     let op = deployment(ns, "op");
@@ -100,7 +105,9 @@ pub(crate) async fn drift_is_repaired_and_foreign_fields_are_kept(fixture: &Fixt
     assert_eq!(actions(&fixture.complete(&revision).await), [Action::Created]);
 }
 
-pub(crate) async fn atomic_lists_are_ours_and_keyed_lists_shared(fixture: &Fixture) {
+#[tokio::test]
+async fn atomic_lists_are_ours_and_keyed_lists_shared() {
+    let fixture = &Fixture::start().await;
     let ns = "lists";
     fixture.namespace(ns).await;
     let op = deployment(ns, "op");
@@ -123,7 +130,9 @@ pub(crate) async fn atomic_lists_are_ours_and_keyed_lists_shared(fixture: &Fixtu
 }
 
 // Cases apply-30, apply-48
-pub(crate) async fn rejected_object_blocks_its_phase(fixture: &Fixture) {
+#[tokio::test]
+async fn rejected_object_blocks_its_phase() {
+    let fixture = &Fixture::start().await;
     let ns = "late";
     let map = config_map(ns, "a", json!({}));
     let revision = fixture.revision("late", 1, vec![phase("configuration", &[&map])]).await;
@@ -154,7 +163,9 @@ pub(crate) async fn rejected_object_blocks_its_phase(fixture: &Fixture) {
 }
 
 // Case apply-64
-pub(crate) async fn custom_resource_follows_its_crd(fixture: &Fixture) {
+#[tokio::test]
+async fn custom_resource_follows_its_crd() {
+    let fixture = &Fixture::start().await;
     let ns = "custom";
     fixture.namespace(ns).await;
     let definition = crd("widgets", "Widget");
@@ -168,7 +179,9 @@ pub(crate) async fn custom_resource_follows_its_crd(fixture: &Fixture) {
     assert!(fixture.get(&widget).await.is_some());
 }
 
-pub(crate) async fn creation_never_changes_an_existing_object(fixture: &Fixture) {
+#[tokio::test]
+async fn creation_never_changes_an_existing_object() {
+    let fixture = &Fixture::start().await;
     let ns = "existing";
     fixture.namespace(ns).await;
     let definition = crd("relics", "Relic");
@@ -195,7 +208,9 @@ pub(crate) async fn creation_never_changes_an_existing_object(fixture: &Fixture)
 }
 
 // Case apply-36
-pub(crate) async fn failing_probes_hold_the_next_phase(fixture: &Fixture) {
+#[tokio::test]
+async fn failing_probes_hold_the_next_phase() {
+    let fixture = &Fixture::start().await;
     let ns = "probes";
     fixture.namespace(ns).await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
@@ -216,7 +231,9 @@ pub(crate) async fn failing_probes_hold_the_next_phase(fixture: &Fixture) {
 }
 
 // docs/design/apply.md#namespaces: a namespace that is being deleted, and an exhausted quota.
-pub(crate) async fn terminating_namespace_and_quota_block_the_phase(fixture: &Fixture) {
+#[tokio::test]
+async fn terminating_namespace_and_quota_block_the_phase() {
+    let fixture = &Fixture::start().await;
     let ns = "dying";
     fixture.namespace(ns).await;
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": ns}});
