@@ -85,7 +85,8 @@ async fn restored_backup_keeps_content_secrets() {
     installed(&fixture, &json!({})).await;
     fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b")]).await;
     fixture.succeed("demo-2").await;
-    fixture.until_condition("demo", types::PROGRESSING, DONE).await;
+    let done = "True/Succeeded Revision 1.1.0 has rolled out.";
+    fixture.until_condition("demo", types::PROGRESSING, done).await;
     let mut set = fixture.sets.get("demo-2").await.unwrap();
     let names = fixture.content("demo-2").await;
     let mut backup = Vec::new();

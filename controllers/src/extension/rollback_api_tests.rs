@@ -94,7 +94,8 @@ async fn failed_upgrade_is_rolled_back_and_tried_again_only_on_request() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_upgrade_is_rolled_back_after_its_successor_was_archived_by_hand() {
     let fixture = upgrading(&[]).await;
-    fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "b"), version("1.2.0", "c")]).await;
+    fixture.publish("main", &[version("1.0.0", "a"), version("1.1.0", "c")]).await;
+    fixture.edit("demo", &json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}})).await;
     fixture.revision("demo-3").await;
     fixture.annotate("demo", &[("approval", Some("Manual"))]).await;
     fail(&fixture, "demo-2").await;

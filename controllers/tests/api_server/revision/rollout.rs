@@ -124,7 +124,7 @@ pub(super) async fn progress_of_rollout_is_written_at_intervals(fixture: &Fixtur
 
 // docs/design/apply.md#handover
 pub(super) async fn stuck_revision_does_not_succeed_through_its_successor(fixture: &Fixture) {
-    let ns = "stuck";
+    let ns = "overtaken";
     fixture.namespace(ns).await;
     let map = |name: &str, ready: &str| config_map(ns, name, json!({"ready": ready}));
     let revision = async |number: i64, phases: Value| {
@@ -135,14 +135,15 @@ pub(super) async fn stuck_revision_does_not_succeed_through_its_successor(fixtur
     fixture.until_succeeded(&first).await;
     let second = revision(2, json!([phase("a", &[&map("a", "no")])])).await;
     fixture.until_condition(&second, "Available", "False/ProbeFailure ").await;
-    let phases = [phase("a", &[&map("a", "yes")]), phase("b", &[&map("b", "no")])];
+    let last = config_map(ns, "b", json!({"k": "v"}));
+    let phases = [phase("a", &[&map("a", "yes")]), phase("b", &[&last])];
     let third = revision(3, json!(phases)).await;
     fixture.until_condition(&third, "Available", "False/ProbeFailure ").await;
     let rolling = "False/RollingOut Revision 1.0.0 is rolling out.";
     assert_eq!(fixture.until_condition(&second, "Available", "False/RollingOut ").await, rolling);
     assert_eq!(fixture.condition(&second, "Succeeded").await, None);
     assert!(!fixture.sets().get(&first).await.unwrap().is_archived(), "the last working revision");
-    fixture.edit(&map("b", "no"), json!({"data": {"ready": "yes"}})).await;
+    fixture.edit(&last, json!({"data": {"ready": "yes"}})).await;
     fixture.until_condition(&second, "Progressing", "False/Archived ").await;
     fixture.until_condition(&first, "Progressing", "False/Archived ").await;
     assert_eq!(fixture.condition(&second, "Succeeded").await, None);
