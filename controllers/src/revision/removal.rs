@@ -283,9 +283,8 @@ impl Context {
                     self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
                 }
                 Ok(listed) => {
-                    // Names the objects that garbage collection may not delete either.
-                    let denied = self.engine_of(set)?.teardown(&listed, &options).await;
-                    let denied = denied.map(|result| result.denied).unwrap_or_default();
+                    // Garbage collection may be denied their deletion, too.
+                    let denied = self.engine.denied(&listed.owner.uid);
                     let saved = self.save(set, Some(listed), &options).await?;
                     Ok(saved.without(denied))
                 }

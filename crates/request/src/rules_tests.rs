@@ -67,6 +67,7 @@ fn annotations_and_flags_set_rules() {
     let restored = rules(&[("on-failure", "Rollback")], Settings::default());
     assert!(restored.rollback && restored.can_block_upgrades() && !restored.approval.can_hold());
     assert!(rules(&[("paused", "true")], Settings::default()).paused);
+    assert!(rules(&[("replace-immutable", "Allow")], Settings::default()).replaces_immutable);
     assert_eq!(rules(&[("paused", "false")], Settings::default()), ExtensionRules::default());
     let digest = format!("sha256:{}", "0f".repeat(32));
     let adopting = rules(&[("adopt", &digest)], Settings::default());
@@ -103,6 +104,7 @@ fn unknown_values_have_their_safe_effect_and_are_reported() {
             ("ignore-operator-condition", "yes"),
             ("on-failure", "rollback"),
             ("paused", "True"),
+            ("replace-immutable", "true"),
             ("uninstall-policy", "KeepCrds"),
             ("upgrade-group", "a b"),
             ("upgrade-scope", "Minor"),
@@ -130,6 +132,7 @@ fn unknown_values_have_their_safe_effect_and_are_reported() {
         ("ignore-operator-condition", r#""yes""#, "true, false"),
         ("on-failure", r#""rollback""#, "Rollback"),
         ("paused", r#""True""#, "true, false"),
+        ("replace-immutable", r#""true""#, "Allow"),
         ("uninstall-policy", r#""KeepCrds""#, "Delete, KeepCRDs, BlockIfInUse"),
         ("upgrade-group", r#""a b""#, "names with the syntax of a label value"),
         ("upgrade-scope", r#""Minor""#, "patch, minor, major"),

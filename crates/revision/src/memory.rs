@@ -25,6 +25,8 @@ pub(crate) struct Memory {
     pub phases: Vec<VerifiedPhase>,
     /// Objects whose removal is complete: deleted, handed over or never controlled by the revision.
     pub removed: HashSet<ObjectKey>,
+    /// Objects whose deletion the last pass of a removal was denied, with the message of the API server.
+    pub denied: Vec<(ObjectKey, String)>,
 }
 
 /// Phase that was reached.

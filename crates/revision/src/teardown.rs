@@ -94,8 +94,14 @@ impl<C: Cluster> Engine<C> {
         let uid = &revision.owner.uid;
         let mut removed = self.memories.lock().remove(uid).unwrap_or_default().removed;
         let result = self.remove_left(revision, options, &mut removed).await;
-        self.memories.lock().insert(uid.clone(), Memory { removed, ..Memory::default() });
+        let denied = result.as_ref().map(|result| result.denied.clone()).unwrap_or_default();
+        self.memories.lock().insert(uid.clone(), Memory { removed, denied, ..Memory::default() });
         result
+    }
+
+    /// Objects whose deletion the last [`Self::teardown`] of this revision was denied.
+    pub fn denied(&self, owner_uid: &str) -> Vec<(ObjectKey, String)> {
+        self.memories.lock().get(owner_uid).map(|memory| memory.denied.clone()).unwrap_or_default()
     }
 
     /// Removes the objects that are not in `removed` yet.

@@ -295,11 +295,13 @@ pub(super) async fn denied_deletions_are_reported_until_the_end(fixture: &Fixtur
     let waits = |set: &mut Value| {
         set["spec"]["progressionProbes"] = json!([field_value("", "ConfigMap", "data.k", "v")]);
     };
-    let again = config_map(ns, "undeletable-too", json!({}));
-    let second = fixture.revision("undeletable-map", 2, json!([phase("a", &[&again])]), waits).await;
+    let (extra, again) = (crd("undeletableextras", "Extra"), config_map(ns, "again", json!({})));
+    let pending = json!([phase("a", &[&extra]), phase("b", &[&again])]);
+    let second = fixture.revision("undeletable-map", 2, pending, waits).await;
     fixture.until_exists(&again).await;
     fixture.delete_revision(&second).await;
-    let denied = "False/Blocked deletions are denied: /v1, Kind=ConfigMap undeletable/undeletable-too: ";
+    let denied =
+        "False/Blocked deletions are denied: apiextensions.k8s.io/v1, Kind=CustomResourceDefinition ";
     fixture.until_condition(&second, "Progressing", denied).await;
     fixture
         .delete(&json!({"apiVersion": "admissionregistration.k8s.io/v1",
