@@ -60,8 +60,8 @@ pub enum CredentialsError {
     Auth(String),
 }
 
-/// Login or the fault of its entry. A faulty entry affects only its own registry.
-type ParsedLogin = Result<Login, CredentialsError>;
+/// Login, none for an entry without one, or the fault of the entry. A faulty entry affects only its own registry.
+type ParsedLogin = Result<Option<Login>, CredentialsError>;
 
 /// Logins by registry, or by a part of a registry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -85,8 +85,8 @@ struct Entry {
 
 impl Credentials {
     /// Parses `{"auths": {registry: entry}}` or the older `{registry: entry}`. An entry has `auth` (base64 of
-    /// `user:password`) or `username` and `password`, and possibly `identitytoken`. Entries without any of them are
-    /// skipped, and credential helpers are never run. An invalid `auth` is reported by [`Credentials::lookup`].
+    /// `user:password`) or `username` and `password`, and possibly `identitytoken`. An entry without any of them means
+    /// no login. Credential helpers are never run. An invalid `auth` is reported by [`Credentials::lookup`].
     ///
     /// # Errors
     /// The text is not such JSON.
@@ -110,13 +110,15 @@ impl Credentials {
         Ok(credentials)
     }
 
-    /// Adds an entry, replacing an earlier one of the same key. An entry without a login is skipped.
+    /// Adds an entry, replacing an earlier one of the same key. An entry without a login replaces none.
     ///
     /// # Errors
     /// The `auth` of the entry is invalid. The earlier entry is retained.
     pub fn insert(&mut self, key: String, entry: Value) -> Result<(), CredentialsError> {
-        if let Some(login) = parsed_login(&key, entry) {
-            self.add(key, Ok(login?));
+        if let Some(login) = parsed_login(&key, entry).transpose()? {
+            if login.is_some() || !self.exact.contains_key(&key) {
+                self.add(key, Ok(login));
+            }
         }
         Ok(())
     }
@@ -130,11 +132,11 @@ impl Credentials {
 
     /// Number of keys with a login.
     pub fn count(&self) -> usize {
-        self.exact.len()
+        self.exact.values().filter(|login| !matches!(login, Ok(None))).count()
     }
 
-    /// Login for repository `path` of registry `host`: the longest matching key of `host/path`, its parents and
-    /// `host`.
+    /// Login for repository `path` of registry `host`: that of the longest matching key of `host/path`, its parents
+    /// and `host`, as in containers/image.
     ///
     /// # Errors
     /// The entry of this key has an invalid `auth`.
@@ -144,7 +146,7 @@ impl Credentials {
             std::iter::successors(Some(full.as_str()), |key| key.rsplit_once('/').map(|(parent, _)| parent));
         let exact = parents.into_iter().find_map(|key| self.exact.get(key));
         let login = exact.or_else(|| self.hosts.get(unalias(host)));
-        login.map(|login| login.as_ref().map_err(Clone::clone)).transpose()
+        login.map_or(Ok(None), |login| login.as_ref().map(Option::as_ref).map_err(Clone::clone))
     }
 
     /// Reads a file in a format that [`Credentials::parse`] accepts. `None` if the file does not exist.
@@ -178,7 +180,7 @@ pub(crate) fn in_file(path: &Path, cause: &dyn fmt::Display) -> String {
 
 fn parsed_login(key: &str, entry: Value) -> Option<ParsedLogin> {
     // In the older form, other settings may stand next to the entries.
-    login(key, Entry::deserialize(entry).ok()?).transpose()
+    Some(login(key, Entry::deserialize(entry).ok()?))
 }
 
 fn login(key: &str, entry: Entry) -> Result<Option<Login>, CredentialsError> {
@@ -258,6 +260,20 @@ mod tests {
         ] {
             assert_eq!(user(&credentials, host, path), expected, "{host}/{path}");
         }
+        // An entry without a login keeps that of the host from the repository.
+        let credentials = parse(
+            r#"{"auths":{"r.io":{"auth":"aG9zdDpw"},"r.io/public":{},"r.io/public/ns":{"auth":"bnM6cA=="},"https://s.io":{"auth":"aG9zdDpw"},"s.io":{}}}"#,
+        );
+        for (host, path, expected) in [
+            ("r.io", "public", None),
+            ("r.io", "public/app", None),
+            ("r.io", "public/ns/app", Some("ns")),
+            ("r.io", "publication", Some("host")),
+            ("s.io", "app", None),
+        ] {
+            assert_eq!(user(&credentials, host, path), expected, "{host}/{path}");
+        }
+        assert_eq!(credentials.count(), 3);
     }
 
     #[test]
