@@ -43,6 +43,8 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
         r"(?i)(?<keep>\b(bearer|basic)\s+)[a-z0-9._~+/=-]{6,}",
         // User and password of a data source of Go.
         r#"[^\s"':@/=]+:\S*?(?<end>@(tcp[46]?|unix|udp)\()"#,
+        // User and password of a proxy without scheme.
+        r#"[^\s"':@/=]+:[^\s"'@/][^\s"'@]*(?<end>@[\w.-]+:\d{1,5}\b)"#,
         // JSON web tokens, and base64 of JSON objects such as pull secrets.
         r"\b(eyJ|eyAi|ewog|ewoJ|ew0K)[A-Za-z0-9_+/=-]{6,}(\.[A-Za-z0-9_-]+)*",
         // Tokens of common services.
@@ -143,8 +145,11 @@ impl Redactor {
         }
         for variable in fields.get_mut("env").and_then(Value::as_array_mut).into_iter().flatten() {
             let is_public = variable["name"].as_str().is_some_and(|name| PUBLIC_VARIABLES.contains(&name));
-            if !is_public && let Some(value) = variable.get_mut("value") {
-                wipe(value);
+            let is_proxy = variable["name"].as_str().is_some_and(is_proxy);
+            match variable.get_mut("value") {
+                Some(value) if is_proxy => wipe_login(value),
+                Some(value) if !is_public => wipe(value),
+                _ => {}
             }
         }
         // Another pair of name and value.
@@ -157,8 +162,31 @@ impl Redactor {
             if is_secret(name) {
                 wipe_plain(value);
             }
+            if is_proxy(name) {
+                wipe_login(value);
+            }
             self.object(value);
         }
+    }
+}
+
+/// Reports whether a variable or field has the address of a proxy.
+fn is_proxy(name: &str) -> bool {
+    let name = name.replace('_', "").to_lowercase();
+    matches!(name.as_str(), "httpproxy" | "httpsproxy")
+}
+
+/// Replaces user and password of the address of a proxy, or a text that is none.
+fn wipe_login(value: &mut Value) {
+    let Some(text) = value.as_str().filter(|text| !text.is_empty()) else { return };
+    match olm_oci::proxy_address(text) {
+        Some(url) if url.username().is_empty() && url.password().is_none() => {}
+        Some(url) => {
+            let port = url.port().map(|port| format!(":{port}")).unwrap_or_default();
+            let host = url.host_str().unwrap_or_default();
+            *value = Value::from(format!("{}://{REDACTED}@{host}{port}", url.scheme()));
+        }
+        None => *value = Value::from(REDACTED),
     }
 }
 
@@ -189,7 +217,7 @@ mod tests {
 
     #[test]
     fn patterns_compile() {
-        assert_eq!(PATTERNS.len(), 7);
+        assert_eq!(PATTERNS.len(), 8);
         assert!(URL.is_some());
     }
 
@@ -222,6 +250,7 @@ mod tests {
             ("auth ewogICJhdXRocyI6", Some("auth REDACTED")),
             ("postgres://u:a/hunter2@h/db", Some("postgres://REDACTED@h/db")),
             ("dsn u:hunter2@tcp(db)/a", Some("dsn REDACTED@tcp(db)/a")),
+            ("HTTPS_PROXY=u:hunter2@proxy.example:3128", Some("HTTPS_PROXY=REDACTED@proxy.example:3128")),
             ("docker://u:hunter2@h:5000/a@sha256:ab", Some("docker://REDACTED@h:5000/a@sha256:ab")),
             ("docker://h:5000/a@sha256:ab", None),
             ("https://h/a@b", None),
@@ -230,6 +259,32 @@ mod tests {
             let redacted = redactor.text(text);
             assert_eq!(redacted, expected.unwrap_or(text));
             assert!(!redacted.contains("hunter2"), "{redacted}");
+        }
+    }
+
+    #[test]
+    fn login_of_proxy_is_removed_and_its_address_is_kept() {
+        for (address, expected) in [
+            ("u:hunter2@proxy:3128", "http://REDACTED@proxy:3128"),
+            ("u:hunter2@proxy", "http://REDACTED@proxy"),
+            ("u:p/hunter2@proxy:3128", "REDACTED"),
+            ("hunter2@proxy:3128", "http://REDACTED@proxy:3128"),
+            ("socks5://u:hunter2@proxy", "socks5://REDACTED@proxy"),
+            ("http://:hunter2@proxy", "http://REDACTED@proxy"),
+            ("proxy:3128", "proxy:3128"),
+            ("http://proxy:3128", "http://proxy:3128"),
+            ("hunter2 ://", "REDACTED"),
+            ("", ""),
+        ] {
+            for name in ["HTTP_PROXY", "HTTPS_PROXY", "https_proxy"] {
+                let mut object = json!({"spec": {"env": [{"name": name, "value": address}]}});
+                Redactor::default().object(&mut object);
+                assert_eq!(object["spec"]["env"][0]["value"], expected, "{name} {address}");
+            }
+            // The Proxy of OpenShift.
+            let mut object = json!({"spec": {"httpProxy": address, "httpsProxy": address}});
+            Redactor::default().object(&mut object);
+            assert_eq!(object["spec"], json!({"httpProxy": expected, "httpsProxy": expected}));
         }
     }
 

@@ -64,7 +64,7 @@ pub use limits::{LimitCounts, Limits};
 pub use local::unpack_layers;
 pub use paths::RegistryPaths;
 pub use platform::Platform;
-pub use proxies::Proxies;
+pub use proxies::{Proxies, proxy_address};
 pub use puller::{PulledFolder, Puller};
 pub use reference::{CanonicalRef, Digest, Reference, ReferenceError, Selector};
 pub use referrers::{Referrer, Referrers, referrers_tag};

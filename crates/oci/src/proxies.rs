@@ -64,7 +64,7 @@ impl Proxies {
         };
         let proxy = |name: &str| {
             let value = variable(name);
-            let proxy = address(&value);
+            let proxy = proxy_address(&value);
             if proxy.is_none() && !value.is_empty() {
                 tracing::error!(variable = name, "ignored invalid proxy address");
             }
@@ -164,8 +164,9 @@ fn exemption(entry: &str) -> Option<Exemption> {
     Some(Exemption { hosts, port })
 }
 
-/// Parses the address of a proxy. The scheme defaults to `http`.
-fn address(value: &str) -> Option<Url> {
+/// Parses the address of a proxy, with user and password, if any. The scheme defaults to `http`.
+#[must_use]
+pub fn proxy_address(value: &str) -> Option<Url> {
     let known = |url: &Url| url.has_host() && matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h");
     let url = Url::parse(value).ok().filter(known);
     url.or_else(|| {
@@ -239,7 +240,7 @@ mod tests {
             ("fd00::1", "https://[fd00::1]:5000/", false),
             (",,", "https://r.test/", true),
         ] {
-            let proxies = Proxies::new(None, address("proxy:3128"), exemptions);
+            let proxies = Proxies::new(None, proxy_address("proxy:3128"), exemptions);
             let url = url.parse().unwrap();
             assert_eq!(proxies.proxy_for(&url).is_some(), proxied, "{exemptions} {url}");
         }
@@ -247,7 +248,8 @@ mod tests {
 
     #[test]
     fn http_and_https_use_their_own_proxy() {
-        let proxies = Proxies::new(address("http://u:s3cret@plain:1"), address("https://tls:2"), "");
+        let proxies =
+            Proxies::new(proxy_address("http://u:s3cret@plain:1"), proxy_address("https://tls:2"), "");
         let proxy = |url: &str| proxies.proxy_for(&url.parse().unwrap()).map(authority);
         assert_eq!(proxy("http://r.test/"), Some("plain:1".to_owned()));
         assert_eq!(proxy("https://r.test/"), Some("tls:2".to_owned()));
@@ -265,7 +267,7 @@ mod tests {
             ("ftp://proxy", None),
             ("", None),
         ] {
-            assert_eq!(address(value).map(String::from).as_deref(), expected, "{value}");
+            assert_eq!(proxy_address(value).map(String::from).as_deref(), expected, "{value}");
         }
     }
 
@@ -273,7 +275,7 @@ mod tests {
         #[test]
         fn any_exemption_list_parses_without_panic(list in ".{0,40}", host in "[a-z0-9.]{1,12}") {
             if let Ok(url) = Url::parse(&format!("https://{host}/")) {
-                let _ = Proxies::new(None, address("proxy"), &list).proxy_for(&url);
+                let _ = Proxies::new(None, proxy_address("proxy"), &list).proxy_for(&url);
             }
         }
     }
