@@ -2,7 +2,8 @@
 //! to their status, and requeues the extensions. Exists only with gate `OperatorConditionCompat`. While the CRD is not
 //! served, only the CRD is watched.
 //!
-//! Only metadata is watched: an event is a reason to read.
+//! Only metadata is watched: an event is a reason to read. Labels prove nothing, because every user of a namespace may set
+//! them: an object counts only in the namespace of its extension, and with a revision of it as controller.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use kube::runtime::watcher::{self, Event, watcher as watch};
 use kube::runtime::{Controller, WatchStreamExt, reflector};
 use kube::{Api, Client, ResourceExt};
 use olm_api::operator_condition::CRD_NAME;
-use olm_api::{OperatorCondition, labels, names};
+use olm_api::{ClusterExtension, ClusterObjectSet, OperatorCondition, labels, names};
 use olm_request::{mirrored, upgrade_blocker, upgrade_report};
 use olm_runtime::cluster::{announce_listed, describe, present, within_deadline};
 use olm_runtime::metrics::Metrics;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gates::Features;
 use crate::install_error::{InstallError, api_request};
 use crate::platform::UpgradeTargets;
+use crate::revision_writer::belongs_to;
 
 const NAME: &str = "controller-operator-operatorcondition-controller";
 const CONCURRENCY: u16 = 4;
@@ -173,7 +175,7 @@ impl OperatorConditions {
         let stream = announce_listed(events, listed.clone())
             .inspect(move |event| {
                 if let Ok(Event::Delete(object)) = event {
-                    forgetting.targets.record_condition(extension(object), &object.name_any(), None);
+                    forgetting.targets.record_condition(extension(object), bundle(object), None);
                 }
             })
             .applied_objects();
@@ -182,31 +184,63 @@ impl OperatorConditions {
             .drive(controller, listed, CancellationToken::new(), move |object: Arc<Metadata>| {
                 let (conditions, requeue) = (Arc::clone(&conditions), requeue.clone());
                 async move {
-                    conditions.reconcile(&object).boxed().await?;
-                    requeue(extension(&object));
+                    if conditions.reconcile(&object).boxed().await? {
+                        requeue(extension(&object));
+                    }
                     Ok(Action::await_change())
                 }
             })
             .await;
     }
 
-    /// Mirrors the reports of the operator to the status, and records them.
-    async fn reconcile(&self, object: &Metadata) -> Result<(), ReconcileError> {
+    /// Mirrors the reports of the operator to the status, and records them. Returns `false` for an object that belongs to
+    /// no extension.
+    async fn reconcile(&self, object: &Metadata) -> Result<bool, ReconcileError> {
+        if !self.is_controlled(object).await.map_err(|error| ReconcileError::retry(describe(&error)))? {
+            self.targets.record_condition(extension(object), bundle(object), None);
+            return Ok(false);
+        }
         let namespace = object.namespace().unwrap_or_default();
         let api: Api<OperatorCondition> = Api::namespaced(self.client.clone(), &namespace);
         let found = present(within_deadline(api.get(&object.name_any())).await);
         let found = found.map_err(|error| ReconcileError::retry(describe(&error)))?;
         let report = found.as_ref().and_then(upgrade_report);
-        self.targets.record_condition(extension(object), &object.name_any(), report);
-        let Some(found) = found else { return Ok(()) };
+        self.targets.record_condition(extension(object), bundle(object), report);
+        let Some(found) = found else { return Ok(true) };
         let written = write_status(&api, &found, &mirrored(&found)).await;
-        written.map(drop).map_err(|error| ReconcileError::write("error updating status", &error))
+        written.map(|_| true).map_err(|error| ReconcileError::write("error updating status", &error))
+    }
+
+    /// Reports whether a revision of the extension that the labels name controls the object, in the namespace of that
+    /// extension.
+    async fn is_controlled(&self, object: &Metadata) -> Result<bool, kube::Error> {
+        let mut owners = object.owner_references().iter();
+        let Some(owner) = owners.find(|owner| owner.controller == Some(true)) else { return Ok(false) };
+        let extensions: Api<ClusterExtension> = Api::all(self.client.clone());
+        let named = within_deadline(extensions.get_opt(extension(object))).await?;
+        let sets: Api<ClusterObjectSet> = Api::all(self.client.clone());
+        let set = within_deadline(sets.get_opt(&owner.name)).await?;
+        let is_there =
+            named.and_then(|named| named.spec).is_some_and(|spec| Some(spec.namespace) == object.namespace());
+        Ok(is_there
+            && set.is_some_and(|set| {
+                let label = set.labels().get(labels::OWNER_NAME).map(String::as_str);
+                set.uid().as_ref() == Some(&owner.uid)
+                    && label == Some(extension(object))
+                    && belongs_to(&set, extension(object))
+            }))
     }
 }
 
 /// Name of the extension that the OperatorCondition belongs to.
 fn extension(object: &Metadata) -> &str {
     object.labels().get(labels::OWNER_NAME).map(String::as_str).unwrap_or_default()
+}
+
+/// Name, which is that of the bundle, and UID.
+fn bundle(object: &Metadata) -> (&str, &str) {
+    let metadata = &object.metadata;
+    (metadata.name.as_deref().unwrap_or_default(), metadata.uid.as_deref().unwrap_or_default())
 }
 
 /// Reports whether the API server serves version v2 of this CRD.

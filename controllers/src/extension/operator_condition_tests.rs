@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Resource, ResourceExt};
 use olm_api::conditions::{self, types};
 use olm_api::operator_condition::CRD_NAME;
-use olm_api::{ClusterExtension, OperatorCondition};
+use olm_api::{ClusterExtension, ClusterObjectSet, OperatorCondition, annotations};
 use serde_json::{Value, json};
 
 use super::fixture::{DONE, Fixture, NAMESPACE, Release, line, version};
@@ -33,13 +35,29 @@ impl Fixture {
         self.plane.apply_crds(&[olm_api::crds::operator_condition()]).await.unwrap();
     }
 
-    /// Creates an OperatorCondition as the revision controller does.
+    /// Creates an OperatorCondition as the revision controller does, with the revision of its bundle as controller.
     async fn apply_condition(&self, name: &str) {
+        let sets = self.sets.list(&ListParams::default()).await.unwrap().items;
+        let is_of = |set: &&ClusterObjectSet| {
+            set.annotations().get(annotations::BUNDLE_NAME).is_some_and(|bundle| bundle == name)
+        };
+        let owner = sets.iter().find(is_of).and_then(|set| set.controller_owner_ref(&()));
+        self.create_condition(NAMESPACE, name, owner).await;
+    }
+
+    async fn create_condition(
+        &self,
+        namespace: &str,
+        name: &str,
+        owner: Option<OwnerReference>,
+    ) -> OperatorCondition {
+        let api: Api<OperatorCondition> = Api::namespaced(self.plane.client(), namespace);
         let labels = json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
             "olm.operatorframework.io/owner-name": "demo"});
-        let object = json!({"metadata": {"name": name, "labels": labels}});
+        let owners: Vec<OwnerReference> = owner.into_iter().collect();
+        let object = json!({"metadata": {"name": name, "labels": labels, "ownerReferences": owners}});
         let object = serde_json::from_value(object).unwrap();
-        self.conditions().create(&PostParams::default(), &object).await.unwrap();
+        api.create(&PostParams::default(), &object).await.unwrap()
     }
 
     /// Changes the spec of an OperatorCondition, and waits until its reports are mirrored.
@@ -197,4 +215,39 @@ async fn operator_condition_is_rendered_while_its_crd_is_served() {
     definitions.delete(CRD_NAME, &DeleteParams::default()).await.unwrap();
     fixture.revision("demo-3").await;
     assert!(!objects("demo-3").await.contains("OperatorCondition"));
+}
+
+// docs/design/approvals.md#operator-conditions
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_condition_of_other_namespace_or_controller_is_no_report() {
+    let fixture = with_gate(true).await;
+    fixture.succeed("demo-1").await;
+    let revision = fixture.revision("demo-1").await.controller_owner_ref(&());
+    let namespaces: Api<Namespace> = Api::all(fixture.plane.client());
+    let tenant = serde_json::from_value(json!({"metadata": {"name": "tenant"}})).unwrap();
+    namespaces.create(&PostParams::default(), &tenant).await.unwrap();
+    let other = OwnerReference { uid: "other".to_owned(), ..revision.clone().unwrap() };
+    let name = "demo.v1.0.0";
+    let unowned = fixture.create_condition("tenant", name, None).await;
+    let foreign = fixture.create_condition("tenant", "copied", revision.clone()).await;
+    let spoofed = fixture.create_condition(NAMESPACE, "spoofed", Some(other)).await;
+    let spec = json!({"spec": {"conditions": [condition("False", "as I want it")]}});
+    for object in [unowned, foreign, spoofed] {
+        let api: Api<OperatorCondition> =
+            Api::namespaced(fixture.plane.client(), &object.namespace().unwrap());
+        api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(spec.clone())).await.unwrap();
+    }
+    // The real one is the last event.
+    fixture.apply_condition(name).await;
+    fixture.report(name, &json!({"conditions": [condition("True", "fine")]})).await;
+    let reports = fixture.context().parts.upgrade_targets.conditions();
+    let reports: Vec<_> =
+        reports.iter().map(|((_, bundle), (_, report))| (bundle.as_str(), report.message.as_str())).collect();
+    assert_eq!(reports, [(name, "fine")]);
+    let api: Api<OperatorCondition> = Api::namespaced(fixture.plane.client(), "tenant");
+    assert!(api.get(name).await.unwrap().status.is_none_or(|status| status.conditions.is_empty()));
+    // Its deletion does not remove the report.
+    api.delete(name, &DeleteParams::default()).await.unwrap();
+    fixture.report(name, &json!({"conditions": [condition("True", "still fine")]})).await;
+    assert_eq!(fixture.context().parts.upgrade_targets.conditions().len(), 1);
 }

@@ -155,7 +155,8 @@ impl Controller {
                 let revisions = revisions.iter().map(Arc::as_ref);
                 let (targets, conditions) = (self.targets.all(), self.targets.conditions());
                 let report = |extension: &str, bundle: &str| {
-                    conditions.get(&(extension.to_owned(), bundle.to_owned())).cloned()
+                    let found = conditions.get(&(extension.to_owned(), bundle.to_owned()));
+                    found.map(|(_, report)| report.clone())
                 };
                 evaluate(&Platform::of(&observed.facts), acknowledgements, revisions.clone())
                     .with_upgrades(|extension| targets.get(extension).map(Arc::as_ref), rows)

@@ -11,8 +11,8 @@ use olm_resolve::Reach;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Reports of operators by extension and bundle.
-pub(super) type ConditionReports = BTreeMap<(String, String), OperatorConditionMirror>;
+/// Reports of operators by extension and bundle, each with the UID of its OperatorCondition.
+pub(crate) type ConditionReports = BTreeMap<(String, String), (String, OperatorConditionMirror)>;
 
 /// Possible upgrades by extension, best first, and reports of operators.
 #[derive(Debug, Default)]
@@ -34,15 +34,21 @@ impl UpgradeTargets {
         }
     }
 
-    /// Records what the operator of a bundle reports about being upgraded. `None` if it reports nothing.
+    /// Records what the operator of a bundle reports about being upgraded, in the OperatorCondition with this UID. `None`
+    /// if it reports nothing.
     pub(crate) fn record_condition(
         &self,
         extension: &str,
-        bundle: &str,
+        (bundle, uid): (&str, &str),
         report: Option<OperatorConditionMirror>,
     ) {
         let key = (extension.to_owned(), bundle.to_owned());
         let mut conditions = self.conditions.lock();
+        let report = report.map(|report| (uid.to_owned(), report));
+        // An object of another namespace may have this name, too.
+        if report.is_none() && conditions.get(&key).is_none_or(|(of, _)| of != uid) {
+            return;
+        }
         let before = match &report {
             Some(report) => conditions.insert(key, report.clone()),
             None => conditions.remove(&key),
@@ -66,7 +72,7 @@ impl UpgradeTargets {
     }
 
     /// Returns the reports of all operators.
-    pub(super) fn conditions(&self) -> ConditionReports {
+    pub(crate) fn conditions(&self) -> ConditionReports {
         self.conditions.lock().clone()
     }
 
@@ -100,19 +106,21 @@ mod tests {
             let (status, reason, message) = (status.to_owned(), String::new(), String::new());
             Some(OperatorConditionMirror { status, reason, message })
         };
-        targets.record_condition("a", "a.v1", None);
+        targets.record_condition("a", ("a.v1", "u"), None);
         assert!(!is_notified());
         for status in ["False", "True"] {
-            targets.record_condition("a", "a.v1", report(status));
+            targets.record_condition("a", ("a.v1", "u"), report(status));
             assert!(is_notified());
         }
-        targets.record_condition("a", "a.v1", report("True"));
+        targets.record_condition("a", ("a.v1", "u"), report("True"));
         assert!(!is_notified());
-        targets.record_condition("a", "a.v1", None);
+        targets.record_condition("a", ("a.v1", "other"), None);
+        assert!(!is_notified());
+        targets.record_condition("a", ("a.v1", "u"), None);
         assert!(is_notified());
-        targets.record_condition("a", "a.v1", report("True"));
+        targets.record_condition("a", ("a.v1", "u"), report("True"));
         assert!(is_notified());
-        targets.record_condition("b", "b.v1", report("True"));
+        targets.record_condition("b", ("b.v1", "u"), report("True"));
         assert!(is_notified());
         targets.forget("a");
         assert_eq!(targets.conditions().len(), 1);
