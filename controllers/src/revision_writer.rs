@@ -270,21 +270,28 @@ impl RevisionWriter {
         }
     }
 
-    /// Creates the Secret. An existing one with the same content, from an attempt that ended early, is reused.
+    /// Creates the Secret. An existing one with the same content, from an attempt that ended early, is reused. One that a
+    /// webhook changed is deleted again.
     async fn put(&self, secret: &Secret) -> Result<Secret, InstallError> {
         let name = secret.name_any();
         let context = format!("creating ref Secret {name:?}");
-        match within_deadline(self.secrets.create(&PostParams::default(), secret)).await {
-            Ok(secret) => return Ok(secret),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => return Err(InstallError::api(&error).context(context)),
-        }
-        let found = api_request(self.secrets.get_opt(&name), &context).await?;
         let is_same = |found: &Secret| {
             found.data == secret.data
                 && found.immutable == Some(true)
                 && found.metadata.deletion_timestamp.is_none()
         };
+        match within_deadline(self.secrets.create(&PostParams::default(), secret)).await {
+            Ok(created) if is_same(&created) => return Ok(created),
+            Ok(created) => {
+                let preconditions = Preconditions { uid: created.uid(), resource_version: None };
+                let params = DeleteParams::default().preconditions(preconditions);
+                api_request(self.secrets.delete(&name, &params), &context).await?;
+                return Err(InstallError::retry("an admission webhook has changed it").context(context));
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(InstallError::api(&error).context(context)),
+        }
+        let found = api_request(self.secrets.get_opt(&name), &context).await?;
         found.filter(is_same).ok_or_else(|| {
             InstallError::retry(format!(
                 "{context}: one of this name exists that is going, not immutable, or of other content"

@@ -20,5 +20,6 @@ mod policies;
 mod reserved_groups;
 mod secrets;
 mod stolen;
+mod webhooks;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_operator-controller");

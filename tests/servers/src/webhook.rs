@@ -19,6 +19,8 @@ pub enum Verdict {
     Admit,
     /// The request is denied with this message.
     Reject(String),
+    /// The request is allowed with this JSON patch.
+    Change(Value),
     /// No response.
     Hang,
 }
@@ -159,6 +161,10 @@ async fn review(State(verdict): State<Arc<Mutex<Verdict>>>, Json(review): Json<V
         Verdict::Admit => json!({"uid": uid, "allowed": true}),
         Verdict::Reject(why) => {
             json!({"uid": uid, "allowed": false, "status": {"code": 403, "message": why}})
+        }
+        Verdict::Change(patch) => {
+            let patch = ByteString(patch.to_string().into_bytes());
+            json!({"uid": uid, "allowed": true, "patchType": "JSONPatch", "patch": patch})
         }
         Verdict::Hang => std::future::pending().await,
     };
