@@ -443,7 +443,7 @@ fn immutable_field_is_printed_with_its_remedy() {
     let verdict = "Progressing=True/Retrying phase 3 validation error: phase \"deploy\": apps/v1, Kind=Deployment ns/op: \
                    Deployment.apps \"op\" is invalid: spec.selector: Invalid value: {}: field is immutable";
     let extension = extension(json!({}), json!({"conditions": conditions(&[verdict])}));
-    let state = ExtensionState::new(&Observed { extension, revisions: Vec::new() });
+    let state = ExtensionState::new(&Observed { extension, revisions: Vec::new(), drift: None });
     let text = text::tree(&state, now(), false);
     let line = text.lines().find(|line| line.starts_with("Remedy:")).unwrap();
     assert!(line.contains("Deployment ns/op: spec.selector cannot be changed. Delete the object"), "{text}");

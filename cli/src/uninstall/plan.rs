@@ -287,6 +287,7 @@ mod tests {
                 set: serde_json::from_value(set).unwrap(),
                 content: Ok(vec![ObservedPhase { name: "deploy".to_owned(), objects }]),
             }],
+            drift: None,
         }
     }
 

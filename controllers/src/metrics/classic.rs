@@ -190,7 +190,7 @@ mod tests {
         fetches.count("hub", true);
         fetches.count("hub", false);
         warnings.warned("e", 3);
-        warnings.corrected("e", &GroupVersionKind::gvk("apps", "v1", "Deployment"));
+        warnings.corrected("e", &GroupVersionKind::gvk("apps", "v1", "Deployment"), None);
         metrics.prometheus_text()
     }
 

@@ -247,6 +247,7 @@ mod tests {
                 probe: ProbeResult { status, messages: Vec::new() },
                 collision: None,
                 not_ready: None,
+                contention: None,
             };
             let objects = actions.iter().map(object).collect();
             let phases = vec![PhaseResult { objects, ..PhaseResult::default() }];

@@ -10,7 +10,7 @@ use kube::discovery::Scope;
 use olm_plan::fields::applied;
 use olm_plan::objects::{self, ChangeKind, ObjectChange, ObjectName};
 use olm_revision::cluster::{Cluster as _, Reason};
-use olm_revision::fields::applied;
+use olm_revision::fields;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::{ObjectKey, gvk};
 use olm_revision::ordering::ordered_like;
@@ -109,7 +109,7 @@ impl<'a> Observer<'a> {
     ) -> Result<Option<(ObjectName, Value, Option<ObjectChange>)>, CliError> {
         let Some(live) = self.find(&ObjectKey::of(object)).await? else { return Ok(None) };
         let name = ObjectName::of(object);
-        let change = match self.objects.apply(&ordered_like(&applied(object), &live), true).await {
+        let change = match self.objects.apply(&ordered_like(&fields::applied(object), &live), true).await {
             Ok(outcome) => objects::changed(&name, &live, &outcome),
             Err(error) => {
                 let change = objects::changed(&name, &live, &applied(&live, &Value::Null, object));

@@ -346,6 +346,8 @@ impl Fixture {
             phases: draft.phases().to_vec(),
             probes: Default::default(),
             selected_namespaces: Default::default(),
+            creation_delay: Default::default(),
+            replaces_immutable: false,
         };
         let result = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
         assert!(result.is_complete(), "{result:?}");

@@ -207,9 +207,16 @@ impl Fixture {
             number,
             extension: name.to_owned(),
         };
-        let (phases, probes, selected_namespaces) =
-            (draft.phases().to_vec(), Default::default(), Default::default());
-        let revision = Revision { owner, siblings, phases, probes, selected_namespaces, is_migrated: false };
+        let revision = Revision {
+            owner,
+            siblings,
+            is_migrated: false,
+            phases: draft.phases().to_vec(),
+            probes: Default::default(),
+            selected_namespaces: Default::default(),
+            creation_delay: Default::default(),
+            replaces_immutable: false,
+        };
         let _ = Engine::new(KubeCluster::new(client)).reconcile(&revision).await;
     }
 }
