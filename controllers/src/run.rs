@@ -58,7 +58,9 @@ pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
         }
         let Some(leader) = service.lead().await else { return Ok(()) };
         let leading = lead(&leader.service, &flags, catalogs, bundles, secrets, settings);
-        if let Some(ended) = leader.leadership.lost.run_until_cancelled(leading).await {
+        let ended = leader.leadership.lost.run_until_cancelled(leading).await;
+        // The loss ends the controllers, too, which can be seen first.
+        if let Some(ended) = ended.filter(|_| !leader.leadership.lost.is_cancelled()) {
             return ended;
         }
         tracing::info!("stopped leading");

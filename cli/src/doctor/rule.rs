@@ -92,7 +92,7 @@ pub(super) const CAUSES: &[&Rule] =
 pub(super) const OF_CATALOGS: &[&Rule] = &[CATALOG_IMAGE, CATALOG_CONTENT];
 /// Causes of a deletion that hangs.
 pub(super) const OF_DELETIONS: &[&Rule] =
-    &[IN_USE, WAITING, LEFT, WAITING_CRD, DEPENDENTS, REVISION_OBJECTS, UNKNOWN_OBJECTS];
+    &[DENIED_DELETIONS, IN_USE, WAITING, LEFT, WAITING_CRD, DEPENDENTS, REVISION_OBJECTS, UNKNOWN_OBJECTS];
 /// Log lines of a server that ends or waits.
 pub(super) const OF_LOGS: &[&Rule] = &[
     UNKNOWN_GATE,
@@ -248,6 +248,10 @@ rules! {
     UNKNOWN_OBJECTS "DELETE-8" Error DELETION ["objects of revision …are unknown: "]
         "A Secret of the revision was lost, so that its objects are not known"
         "Create the ClusterExtension again, or delete the revision"
+    DENIED_DELETIONS "DELETE-9" Error DELETION
+        ["deletions that are denied: ", "deletions are denied: ", "objects are left, because their deletion is denied: "]
+        "An admission policy or a missing permission denies deletions"
+        "Change the policy, or grant the permission; delete what is left yourself"
     NOT_UPGRADEABLE "PLATFORM-1" Warning PLATFORM []
         "Installed extensions do not support the next version of the platform"
         "Upgrade or uninstall them: `olm cluster-check` lists the upgrades"

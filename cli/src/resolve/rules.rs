@@ -132,14 +132,14 @@ mod tests {
         let rules = args(None, &[]).rules(Some(&annotations)).unwrap();
         assert_eq!(
             (rules.settings.dependencies, rules.upgrade_scope, rules.exclude_skipped),
-            (DependencyMode::Report, None, true)
+            (DependencyMode::Report, Some(UpgradeScope::Patch), true)
         );
         assert_eq!(rules.ignored_requirements, ["olm.constraint", "olm.gvk.required"]);
         let invalid: Vec<String> = rules.invalid.iter().map(ToString::to_string).collect();
         assert_eq!(
             invalid,
             [
-                "annotation ext.olm.operatorframework.io/upgrade-scope has no effect: unknown value \"Minor\", allowed are \
+                "annotation ext.olm.operatorframework.io/upgrade-scope counts as patch: unknown value \"Minor\", allowed are \
               patch, minor, major"
             ]
         );

@@ -115,10 +115,10 @@ impl Credentials {
     /// # Errors
     /// The `auth` of the entry is invalid. The earlier entry is retained.
     pub fn insert(&mut self, key: String, entry: Value) -> Result<(), CredentialsError> {
-        if let Some(login) = parsed_login(&key, entry).transpose()? {
-            if login.is_some() || !self.exact.contains_key(&key) {
-                self.add(key, Ok(login));
-            }
+        if let Some(login) = parsed_login(&key, entry).transpose()?
+            && (login.is_some() || !self.exact.contains_key(&key))
+        {
+            self.add(key, Ok(login));
         }
         Ok(())
     }

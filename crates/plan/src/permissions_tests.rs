@@ -229,7 +229,7 @@ fn rules_of_a_role_that_may_be_bound_outside_are_gained_by_its_subjects() {
     let plain = |name: &str, verbs: &[&str]| cluster_role(name, &rules(verbs), json!({}), &[]);
     let (old, new) = (plain("out", &["get"]), plain("out", &["get", "delete"]));
     let gained = "+ ClusterRole /out in *: /secrets: delete";
-    assert_eq!(shown(&[old.clone()], &[new.clone()]), [gained]);
+    assert_eq!(shown(std::slice::from_ref(&old), std::slice::from_ref(&new)), [gained]);
     // Also if it is new: a binding may wait for it.
     assert_eq!(
         shown(&[plain("other", &[])], &[plain("other", &[]), new.clone()])[0],

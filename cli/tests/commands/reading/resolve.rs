@@ -121,7 +121,7 @@ fn extension_file_is_resolved_as_by_the_controller() {
     assert_eq!(
         warnings[1..],
         [
-            "warning: pipe: annotation ext.olm.operatorframework.io/exclude-skipped has no effect: unknown value \"yes\", \
+            "warning: pipe: annotation ext.olm.operatorframework.io/exclude-skipped counts as true: unknown value \"yes\", \
           allowed are true, false"
         ]
     );

@@ -167,7 +167,6 @@ async fn second_default_priority_class_names_the_first_one() {
         api.create(&dry_run, &serde_json::from_value(class.clone()).unwrap()).await.is_ok()
     };
     let (old, new) = (class("default-a"), class("default-b"));
-    fixture.delete(&class("replaced")).await;
     until(async || admits(&old).await.then_some(())).await;
     let [first, second] =
         upgrade(fixture, "default", [vec![phase("a", &[&old])], vec![phase("a", &[&new])]]).await;

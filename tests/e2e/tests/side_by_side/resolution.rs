@@ -268,7 +268,7 @@ async fn missing_dependency_is_rejected_or_awaited_by_mode() -> Result<()> {
     scenario.finish().await
 }
 
-// docs/design/additions.md#annotations: a wrong value has no effect and is reported once.
+// docs/design/additions.md#annotations: a wrong value counts as the safest one and is reported once.
 #[tokio::test(flavor = "multi_thread")]
 async fn annotation_with_an_invalid_value_is_reported() -> Result<()> {
     let scenario = Scenario::new("wrongkey", &["1.0.0"]).await?;
