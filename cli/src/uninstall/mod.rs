@@ -319,7 +319,7 @@ async fn deletion(
             remaining.iter().filter(|set| set.uid().is_some_and(|uid| uids.contains(&uid))).collect();
         let found = found.filter(|found| found.uid() == extension.uid());
         let completion = deletion_progress(&name, found.as_ref(), &remaining);
-        denied = remaining.iter().find_map(|set| denials(set)).or(denied.take());
+        denied = remaining.iter().find_map(|set| denials(set)).or_else(|| denied.take());
         // Garbage collection may be denied the deletion of CRDs, too.
         if !matches!(completion, Completion::Complete(_)) || denied.is_some() {
             return Ok(completion);

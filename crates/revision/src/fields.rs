@@ -2,7 +2,7 @@
 //! (docs/design/apply.md#owners-of-fields).
 //!
 //! Pure: desired object and live object with its managedFields in, what to apply, which ownership to move first, what to
-//! leave and who contends out. [`applied`] has the part that needs no live object.
+//! leave and who contends out. [`applied()`] has the part that needs no live object.
 
 mod applied;
 mod blocking;
@@ -129,7 +129,7 @@ fn is_leaf(fields: &Value) -> bool {
     fields.as_object().is_none_or(Map::is_empty)
 }
 
-/// Makes us the owner of `data` instead of `stringData`, which an apply before [`applied`] has set.
+/// Makes us the owner of `data` instead of `stringData`, which an apply before [`applied()`] has set.
 fn move_string_data(desired: &Value, fields: &mut Value) {
     let gvk = ObjectKey::of(desired).gvk;
     if gvk.group.is_empty()
