@@ -47,7 +47,7 @@ pub(super) async fn mirror(
 
 /// Patch for a revision. `None` if nothing changes.
 ///
-/// Only active revisions are paused, or replace objects. The policy is also copied to revisions whose teardown has not ended, because
+/// Only active revisions are paused, or replace objects. The policy is also copied to revisions until their teardown ends, because
 /// the policy may block it. A new service account is copied only to the latter. The newest revision gets it after
 /// the check of its rights. Revisions of a former extension keep its policy.
 fn patch(
