@@ -82,7 +82,8 @@ fn figure(value: f64, unit: Unit) -> String {
         Unit::Seconds => format!("{value:.3} s"),
         Unit::Milliseconds => format!("{value:.2} ms"),
         Unit::Megabytes => format!("{value:.0} MB"),
-        Unit::Count => format!("{value:.0}"),
+        Unit::Count if value.fract() == 0.0 => format!("{value}"),
+        Unit::Count => format!("{value:.1}"),
     }
 }
 

@@ -17,6 +17,7 @@ use olm_image::Image;
 use serde_json::json;
 
 use super::content::{VERSIONS, bundle, name, package};
+use super::requests::{self, Requests};
 use crate::ControllerArguments;
 use crate::content::Files;
 use crate::process::{Server, Watch, memory, processor_time};
@@ -39,6 +40,8 @@ pub(super) struct Spent {
     pub(super) time: f64,
     /// CPU seconds until the controller had settled.
     pub(super) processor: f64,
+    /// Requests until the controller had settled.
+    pub(super) requests: Requests,
     /// Peak anonymous memory (RssAnon) in MB.
     pub(super) memory: f64,
 }
@@ -108,6 +111,7 @@ impl Fleet {
     async fn bring(&self, which: Range<usize>, version: &str) -> Result<Spent> {
         let pid = self.controller()?;
         let before = processor_time(pid)?;
+        let asked = requests::count(self.setup.client()).await?;
         let peak = Watch::start(pid, Path::new("/nonexistent"));
         let started = Instant::now();
         let names: BTreeSet<String> = which.map(name).collect();
@@ -126,6 +130,7 @@ impl Fleet {
             extensions,
             time,
             processor: processor_time(pid)? - before,
+            requests: requests::count(self.setup.client()).await? - asked,
             memory: peak.finish().anonymous,
         })
     }

@@ -8,7 +8,7 @@
 mod content;
 mod fleet;
 mod limit;
-mod writes;
+mod requests;
 
 use std::net::TcpListener;
 use std::time::Duration;
@@ -28,12 +28,17 @@ pub(crate) enum Case {
     Pods,
     /// Without Deployments, on an API server without nodes
     Growth,
+    /// Requests per install and upgrade, on an API server without nodes
+    Requests,
     /// With additional extensions on a registry that never responds
     Hanging,
 }
 
 /// Number of extensions in the case `pods`.
 const PODS: usize = 50;
+/// Number of extensions in the case `requests`, and limits of each install and each upgrade: writes, reads, CPU seconds.
+const COUNTED: usize = 50;
+const LIMITS: [[f64; 3]; 2] = [[0.0; 3], [0.0; 3]];
 /// Number of extensions on the registry that never responds.
 const HANGING: usize = 40;
 /// Duration of the idle measurement.
@@ -62,6 +67,7 @@ pub(crate) async fn measure(arguments: &ControllerArguments) -> Result<Table> {
         match case {
             Case::Pods => pods(&mut table, arguments).await?,
             Case::Growth => growth(&mut table, arguments).await?,
+            Case::Requests => requests_each(&mut table, arguments).await?,
             Case::Hanging => hanging(&mut table, arguments).await?,
         }
     }
@@ -152,6 +158,24 @@ async fn growth(table: &mut Table, arguments: &ControllerArguments) -> Result<()
     Ok(())
 }
 
+async fn requests_each(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
+    let mut fleet = Fleet::on(arguments, None, COUNTED, None, None).await?;
+    fleet.start_controller(arguments).await?;
+    fleet.install(0..1).await?;
+    eprintln!("{} installs, {COUNTED} upgrades", COUNTED - 1);
+    let done = [("install", fleet.install(1..COUNTED).await?), ("upgrade", fleet.upgrade(0..COUNTED).await?)];
+    for ((what, spent), [writes, reads, processor]) in done.into_iter().zip(LIMITS) {
+        let each = |all: f64| all / spent.extensions as f64;
+        let mut add = |name: &str, value: f64, unit: Unit, limit: f64| {
+            table.add(format!("{what}: {name} each"), each(value), unit, None, Target::Limit(limit), "");
+        };
+        add("writes", spent.requests.writes, Unit::Count, writes);
+        add("reads", spent.requests.reads, Unit::Count, reads);
+        add("processor", spent.processor, Unit::Seconds, processor);
+    }
+    Ok(())
+}
+
 async fn hanging(table: &mut Table, arguments: &ControllerArguments) -> Result<()> {
     // Connections remain in the backlog.
     let registry = TcpListener::bind("127.0.0.1:0")?;
@@ -184,17 +208,17 @@ async fn idle(
     eprintln!("{extensions} extensions, idle");
     fleet.settle().await?;
     let pid = fleet.controller()?;
-    let (processor, written) = (processor_time(pid)?, writes::count(fleet.setup.client()).await?);
+    let (processor, asked) = (processor_time(pid)?, requests::count(fleet.setup.client()).await?);
     tokio::time::sleep(IDLE).await;
     let used = processor_time(pid)? - processor;
-    let written = writes::count(fleet.setup.client()).await? - written;
+    let asked = requests::count(fleet.setup.client()).await? - asked;
     let name = |what: &str| format!("idle, {extensions} extensions: {what}");
     let target = Target::AtMost(1.0);
     table.add(name("processor a minute"), used, Unit::Seconds, reference, target, "");
     let memory = memory(pid, "RssAnon")?;
     table.add(name("memory"), memory, Unit::Megabytes, None, Target::Limit(limit), "");
     if let Some(note) = quiet {
-        table.add(name("writes"), written, Unit::Count, None, Target::Limit(0.0), note);
+        table.add(name("writes"), asked.writes, Unit::Count, None, Target::Limit(0.0), note);
     }
     Ok(())
 }
