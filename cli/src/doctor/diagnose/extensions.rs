@@ -31,8 +31,12 @@ pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
         if text(extension, "/metadata/deletionTimestamp").is_empty() {
             of_extension(extension, observed, now, &mut findings);
         } else {
-            of_deletion(extension, observed, now, &mut findings);
+            let object = title(EXTENSION, extension);
+            of_deletion(&object, extension, &revisions_of(name(extension), observed), now, &mut findings);
         }
+    }
+    for revision in without_extension(observed) {
+        of_deletion(&title(REVISION, revision), revision, &[], now, &mut findings);
     }
     for catalog in observed.list(CATALOG) {
         of_catalog(catalog, observed, now, &mut findings);
@@ -167,17 +171,32 @@ fn name_of(reference: &Value) -> &str {
     text(reference, "/name")
 }
 
-/// Deletion that takes long or is blocked.
-fn of_deletion(extension: &Value, observed: &Observed, now: Timestamp, findings: &mut Vec<Finding>) {
-    let revisions = observed.list(REVISION).iter().filter(|set| owner(set) == name(extension));
-    let messages = std::iter::once(extension).chain(revisions);
+fn revisions_of<'o>(extension: &str, observed: &'o Observed) -> Vec<&'o Value> {
+    observed.list(REVISION).iter().filter(|set| owner(set) == extension).collect()
+}
+
+/// Revisions that are being deleted after their extension.
+fn without_extension(observed: &Observed) -> impl Iterator<Item = &Value> {
+    let is_deleted = |set: &&Value| !text(set, "/metadata/deletionTimestamp").is_empty();
+    let has_extension = |set: &&Value| observed.list(EXTENSION).iter().any(|one| name(one) == owner(set));
+    observed.list(REVISION).iter().filter(is_deleted).filter(move |set| !has_extension(set))
+}
+
+/// Deletion of `deleted`, an extension with its `revisions` or one revision, that takes long or is blocked.
+fn of_deletion(
+    object: &str,
+    deleted: &Value,
+    revisions: &[&Value],
+    now: Timestamp,
+    findings: &mut Vec<Finding>,
+) {
+    let messages = std::iter::once(deleted).chain(revisions.iter().copied());
     let messages = messages.filter_map(|object| condition(object, types::PROGRESSING));
     let messages: Vec<&str> = messages.map(|found| text(found, "/message")).collect();
     let found = messages.iter().find_map(|message| Some((recognize(OF_DELETIONS, message)?, *message)));
-    let object = title(EXTENSION, extension);
     match found {
         Some((found, message)) => findings.push(Finding::new(found, object, message)),
-        None if is_older(extension, "/metadata/deletionTimestamp", DELETION, now) => {
+        None if is_older(deleted, "/metadata/deletionTimestamp", DELETION, now) => {
             let message = messages.first().copied().unwrap_or("no condition has a reason");
             findings.push(Finding::new(rule::DELETING, object, message));
         }

@@ -60,12 +60,16 @@ fn classic(observed: &Observed) -> Vec<Finding> {
     findings
 }
 
-/// Objects with the owner labels of extensions that do not exist.
+/// Objects with the owner labels of extensions that do not exist, unless a revision of the extension is still being
+/// deleted, with its objects.
 fn orphans(observed: &Observed) -> Vec<Finding> {
     if observed.is_unreadable("clusterextensions") {
         return Vec::new();
     }
-    let extensions: BTreeSet<&str> = observed.list("ClusterExtension").iter().map(name).collect();
+    let mut extensions: BTreeSet<&str> = observed.list("ClusterExtension").iter().map(name).collect();
+    let revisions = observed.list("ClusterObjectSet").iter();
+    extensions
+        .extend(revisions.filter(|set| !text(set, "/metadata/deletionTimestamp").is_empty()).map(owner));
     let mut found: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (kind, objects) in &observed.objects {
         let is_orphan = |object: &&Value| !owner(object).is_empty() && !extensions.contains(owner(object));

@@ -415,6 +415,22 @@ fn other_installations_classic_packages_and_orphans_are_found() {
 }
 
 #[test]
+fn denied_deletion_of_revision_without_extension_is_found() {
+    let found = after(|observed| {
+        let message = "waiting for deletions that are denied: CRDs are kept here";
+        let status = json!({"conditions": [{"type": "Progressing", "status": "True", "reason": "Retrying",
+            "message": message, "lastTransitionTime": "2026-01-01T11:59:59Z"}]});
+        observed.add(
+            "ClusterObjectSet",
+            json!({"metadata": {"name": "gone-1", "labels": owned_by("gone"),
+                "deletionTimestamp": "2026-01-01T11:59:59Z"}, "status": status}),
+        );
+        observed.add("ClusterRole", json!({"metadata": {"name": "left", "labels": owned_by("gone")}}));
+    });
+    assert_eq!(found, ["DELETE-9: ClusterObjectSet gone-1"]);
+}
+
+#[test]
 fn rollouts_conditions_and_holds_of_extensions_are_found() {
     let extension = |change: &dyn Fn(&mut Observed)| after(change);
     let set = |status: &'static str, reason: &'static str, message: &'static str| {
