@@ -14,32 +14,36 @@ use olm_control_plane::ControlPlane;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 
-/// Runs all tables on one control plane, which takes seconds to start. Some tables depend on previous ones.
-#[tokio::test]
-async fn crds_validate_and_default_on_a_real_api_server() {
-    let plane = ControlPlane::start().await.unwrap();
-    plane.apply_crds(&crds::crds()).await.unwrap();
-    let server = Server(plane.client());
-    invalid_objects_are_rejected(&server).await;
-    valid_objects_are_accepted(&server).await;
-    defaults_are_filled_in(&server).await;
-    stored_objects_survive_a_round_trip(&server).await;
-    columns_are_printed(&server).await;
-    updates_are_checked(&server).await;
-    long_messages_are_rejected(&server).await;
-    version_expressions_are_checked(&server).await;
-    limits_are_exact(&server).await;
-    a_spec_is_optional(&server).await;
-    upgrade_status_is_a_singleton(&server).await;
-    plan_is_immutable_except_for_its_approval(&server).await;
-    crds_have_the_documented_envelope(&server).await;
-}
+/// Control plane of all tests of this program, whose objects have different names.
+static PLANE: OnceCell<ControlPlane> = OnceCell::const_new();
 
 /// Sends raw JSON, so that no client type changes an object.
 struct Server(Client);
 
 impl Server {
+    async fn start() -> Self {
+        let plane = PLANE.get_or_init(async || {
+            let plane = ControlPlane::start().await.unwrap();
+            plane.apply_crds(&crds::crds()).await.unwrap();
+            plane
+        });
+        // The client of the control plane stops with the runtime of the first test.
+        Self(plane.await.client_of("tester", &["system:masters"]).await.unwrap())
+    }
+
+    /// Creates the objects of `valid.yaml`, whose names get this prefix.
+    async fn create_valid(&self, prefix: &str) -> Vec<Value> {
+        let mut objects = examples::documents("valid.yaml");
+        for object in &mut objects {
+            object["metadata"]["name"] =
+                json!(prefixed(prefix, object["metadata"]["name"].as_str().unwrap()));
+            self.create(object).await.unwrap_or_else(|message| panic!("{message}: {object}"));
+        }
+        objects
+    }
+
     /// Returns the response, or the message of a 422 rejection. Panics on any other error.
     async fn send(&self, request: http::request::Builder, body: &Value) -> Result<Value, String> {
         let body = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
@@ -74,6 +78,10 @@ impl Server {
             Request::patch(format!("{}/{name}{subresource}?fieldValidation=Strict", collection(kind)));
         self.send(request.header("content-type", "application/merge-patch+json"), patch).await
     }
+}
+
+fn prefixed(prefix: &str, name: &str) -> String {
+    format!("{prefix}-{name}")
 }
 
 fn collection(kind: &str) -> &'static str {
@@ -117,22 +125,27 @@ struct Invalid {
 }
 
 // Case api-6
-async fn invalid_objects_are_rejected(server: &Server) {
+#[tokio::test]
+async fn invalid_objects_are_rejected() {
+    let server = Server::start().await;
     for Invalid { expect, object } in examples::document::<Vec<Invalid>>("invalid.yaml") {
         assert_rejected(server.create(&object).await, &expect, &object);
     }
 }
 
 // Case api-5, without the warning of the installed admission policy
-async fn valid_objects_are_accepted(server: &Server) {
-    for object in examples::documents("valid.yaml") {
-        server.create(&object).await.unwrap_or_else(|message| panic!("{message}: {object}"));
-    }
+#[tokio::test]
+async fn valid_objects_are_accepted() {
+    let server = Server::start().await;
+    server.create_valid("accepted").await;
 }
 
 // Cases api-3, api-4
-async fn defaults_are_filled_in(server: &Server) {
-    let extension = server.get("ClusterExtension", "lantern").await;
+#[tokio::test]
+async fn defaults_are_filled_in() {
+    let server = Server::start().await;
+    server.create_valid("defaulted").await;
+    let extension = server.get("ClusterExtension", "defaulted-lantern").await;
     let expected = json!({
         "namespace": "lantern-system",
         "source": {
@@ -142,21 +155,23 @@ async fn defaults_are_filled_in(server: &Server) {
     });
     assert_eq!(extension["spec"], expected);
 
-    let catalog = server.get("ClusterCatalog", "harbor-pinned").await;
+    let catalog = server.get("ClusterCatalog", "defaulted-harbor-pinned").await;
     assert_eq!(catalog["spec"]["priority"], json!(0));
     assert_eq!(catalog["spec"]["availabilityMode"], json!("Available"));
     assert_eq!(
-        server.get("ClusterCatalog", "harbor-off").await["spec"]["availabilityMode"],
+        server.get("ClusterCatalog", "defaulted-harbor-off").await["spec"]["availabilityMode"],
         json!("Unavailable")
     );
 }
 
 // Case api-58
-async fn stored_objects_survive_a_round_trip(server: &Server) {
+#[tokio::test]
+async fn stored_objects_survive_a_round_trip() {
     fn round_trip<K: DeserializeOwned + Serialize>(stored: &Value) -> Value {
         serde_json::to_value(serde_json::from_value::<K>(stored.clone()).unwrap()).unwrap()
     }
-    for object in examples::documents("valid.yaml") {
+    let server = Server::start().await;
+    for object in server.create_valid("stored").await {
         let (kind, name) = (object["kind"].as_str().unwrap(), object["metadata"]["name"].as_str().unwrap());
         let stored = server.get(kind, name).await;
         let written = match kind {
@@ -170,7 +185,9 @@ async fn stored_objects_survive_a_round_trip(server: &Server) {
 }
 
 // Case api-2
-async fn columns_are_printed(server: &Server) {
+#[tokio::test]
+async fn columns_are_printed() {
+    let server = Server::start().await;
     let tables: [(&str, &[&str]); 5] = [
         ("ClusterCatalog", &["Name", "LastUnpacked", "Serving", "Age", "Ready"]),
         (
@@ -217,10 +234,14 @@ struct Update {
 }
 
 // Case api-7
-async fn updates_are_checked(server: &Server) {
+#[tokio::test]
+async fn updates_are_checked() {
+    let server = Server::start().await;
+    server.create_valid("updated").await;
     for update in examples::document::<Vec<Update>>("updates.yaml") {
+        let name = prefixed("updated", &update.name);
         let subresource = update.subresource.map(|name| format!("/{name}")).unwrap_or_default();
-        let result = server.patch(&update.kind, &update.name, &subresource, &update.patch).await;
+        let result = server.patch(&update.kind, &name, &subresource, &update.patch).await;
         match update.expect {
             Some(fragment) => assert_rejected(result, &fragment, &update.patch),
             None => {
@@ -230,7 +251,9 @@ async fn updates_are_checked(server: &Server) {
     }
 }
 
-async fn long_messages_are_rejected(server: &Server) {
+#[tokio::test]
+async fn long_messages_are_rejected() {
+    let server = Server::start().await;
     let status = |message: String| {
         json!({"status": {"conditions": [{
             "type": "Progressing",
@@ -242,9 +265,10 @@ async fn long_messages_are_rejected(server: &Server) {
     };
     // The API server counts characters, although its message says bytes.
     let longest = status("\u{e9}".repeat(32_768));
-    server.patch("ClusterExtension", "lantern", "/status", &longest).await.unwrap();
+    server.create_valid("long").await;
+    server.patch("ClusterExtension", "long-lantern", "/status", &longest).await.unwrap();
     let longer = status("x".repeat(32_769));
-    let result = server.patch("ClusterExtension", "lantern", "/status", &longer).await;
+    let result = server.patch("ClusterExtension", "long-lantern", "/status", &longer).await;
     assert_rejected(
         result,
         "Too long: may not be more than 32768 bytes",
@@ -268,7 +292,9 @@ struct Versions {
 }
 
 // Case api-8
-async fn version_expressions_are_checked(server: &Server) {
+#[tokio::test]
+async fn version_expressions_are_checked() {
+    let server = Server::start().await;
     let versions: Versions = examples::document("versions.yaml");
     for version in versions.accepted {
         let object = extension_of(json!({"packageName": "p", "version": version}));
@@ -301,7 +327,9 @@ fn object_set(spec: Value) -> Value {
 }
 
 // Cases api-9, api-10, and the limits of fields
-async fn limits_are_exact(server: &Server) {
+#[tokio::test]
+async fn limits_are_exact() {
+    let server = Server::start().await;
     let package = |length: usize| extension_of(json!({"packageName": "a".repeat(length)}));
     let channels = |count: usize| extension_of(json!({"packageName": "p", "channels": vec!["c"; count]}));
     let version = |length: usize| extension_of(json!({"packageName": "p", "version": "1".repeat(length)}));
@@ -347,7 +375,9 @@ async fn limits_are_exact(server: &Server) {
 }
 
 // docs/design/api.md#crd-envelope: only a catalog requires a spec.
-async fn a_spec_is_optional(server: &Server) {
+#[tokio::test]
+async fn a_spec_is_optional() {
+    let server = Server::start().await;
     for kind in ["ClusterExtension", "ClusterObjectSet"] {
         let object =
             json!({"apiVersion": "olm.operatorframework.io/v1", "kind": kind, "metadata": {"name": "bare"}});
@@ -362,7 +392,9 @@ async fn a_spec_is_optional(server: &Server) {
 }
 
 // docs/design/operations.md#clusterupgradestatus
-async fn upgrade_status_is_a_singleton(server: &Server) {
+#[tokio::test]
+async fn upgrade_status_is_a_singleton() {
+    let server = Server::start().await;
     let object: Value = examples::document("upgrade-status.yaml");
     server.create(&object).await.unwrap();
     let status = json!({"status": object["status"]});
@@ -378,7 +410,9 @@ async fn upgrade_status_is_a_singleton(server: &Server) {
 }
 
 // docs/design/approvals.md#plan-objects
-async fn plan_is_immutable_except_for_its_approval(server: &Server) {
+#[tokio::test]
+async fn plan_is_immutable_except_for_its_approval() {
+    let server = Server::start().await;
     let object: Value = examples::document("extension-plan.yaml");
     let (kind, name) = ("ExtensionPlan", object["metadata"]["name"].as_str().unwrap());
     server.create(&object).await.unwrap();
@@ -411,7 +445,9 @@ async fn plan_is_immutable_except_for_its_approval(server: &Server) {
 
 // Case api-1. The e2e suite patches the minimum of progressDeadlineMinutes at a fixed path
 // (docs/design/api.md#reference-e2e-suite).
-async fn crds_have_the_documented_envelope(server: &Server) {
+#[tokio::test]
+async fn crds_have_the_documented_envelope() {
+    let server = Server::start().await;
     let crd = server.get("CustomResourceDefinition", "clusterextensions.olm.operatorframework.io").await;
     let versions = crd["spec"]["versions"].as_array().unwrap();
     assert_eq!(versions.len(), 1);
