@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kube::api::{DeleteParams, PostParams};
-use olm_control_plane::{ControlPlane, Options};
+use kube::api::{ListParams, PostParams};
+use olm_control_plane::{ControlPlane, Options, eventually};
 use serde_json::json;
 
 use super::*;
@@ -31,6 +31,15 @@ fn requiring(field: &str) -> Value {
     json!({"type": "object", "properties": {"size": {"type": "integer"}}, "required": [field]})
 }
 
+fn loose() -> Value {
+    fields(&json!({"size": {"type": "integer"}}))
+}
+
+/// Finding for a CRD that requires a field of [`loose`].
+fn required_size() -> String {
+    format!("validating upgrade for CRD \"{NAME}\": v1: ^.spec: required: new required fields: [size]")
+}
+
 struct Fixture {
     plane: Arc<ControlPlane>,
     preflight: Preflight,
@@ -50,6 +59,13 @@ impl Fixture {
             "default",
             &ApiResource::from_gvk_with_plural(&gvk, "widgets"),
         )
+    }
+
+    /// Applies a CRD of widgets and waits until they are served.
+    async fn serve(&self, crd: &Value) {
+        self.plane.apply_crds(std::slice::from_ref(crd)).await.unwrap();
+        let one = ListParams::default().limit(1);
+        eventually("widgets are served", async || self.widgets().list(&one).await.ok()).await;
     }
 
     async fn make(&self, name: &str, spec: &Value) {
@@ -79,17 +95,8 @@ fn accepted(text: &str) -> CrdVerdict {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn install_checks_report_crd_namespace_and_api_service_problems() {
+async fn new_crd_is_not_checked() {
     let fixture = Fixture::start().await;
-    new_crd_is_not_checked(&fixture).await;
-    findings_have_texts_of_reference(&fixture).await;
-    live_mode_checks_existing_objects(&fixture).await;
-    converted_objects_are_checked_in_each_version(&fixture).await;
-    missing_namespaces_are_named(&fixture).await;
-    foreign_api_services_are_named_with_their_owner(&fixture).await;
-}
-
-async fn new_crd_is_not_checked(fixture: &Fixture) {
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}});
     for mode in [CrdCheck::Strict, CrdCheck::Live, CrdCheck::Warn] {
         let new = [config_map.clone(), crd(&[requiring("size")])];
@@ -102,13 +109,15 @@ fn held_crd(lines: &str) -> CrdVerdict {
 }
 
 // docs/design/apply.md#crd-upgrade-safety; cases apply-49, apply-51, apply-52, apply-53, apply-54
-async fn findings_have_texts_of_reference(fixture: &Fixture) {
+#[tokio::test(flavor = "multi_thread")]
+async fn findings_have_texts_of_reference() {
+    let fixture = Fixture::start().await;
     let text = json!({"type": "string"});
     let before = crd(&[fields(&json!({
         "x": text, "f": text, "e": {"type": "string", "enum": ["a"]},
         "m": {"type": "object", "additionalProperties": fields(&json!({"v": text}))},
     }))]);
-    fixture.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
+    fixture.serve(&before).await;
     let changed = |change: &dyn Fn(&mut Value)| {
         let mut new = before.clone();
         let spec =
@@ -142,10 +151,11 @@ async fn findings_have_texts_of_reference(fixture: &Fixture) {
     for (new, expected) in rows {
         assert_eq!(fixture.judge(std::slice::from_ref(&new), CrdCheck::Strict).await, expected, "{new}");
     }
-    findings_in_several_versions_have_texts_of_reference(fixture).await;
 }
 
-async fn findings_in_several_versions_have_texts_of_reference(fixture: &Fixture) {
+#[tokio::test(flavor = "multi_thread")]
+async fn findings_in_several_versions_have_texts_of_reference() {
+    let fixture = Fixture::start().await;
     let text = json!({"type": "string"});
     let number = |more: &Value| {
         let mut fields = json!({"x": {"type": "integer"}, "f": {"type": "string"}});
@@ -153,29 +163,21 @@ async fn findings_in_several_versions_have_texts_of_reference(fixture: &Fixture)
         self::fields(&fields)
     };
     let strings = fields(&json!({"x": text, "f": text}));
-    fixture.plane.apply_crds(&[crd(&[strings.clone(), number(&json!({}))])]).await.unwrap();
+    fixture.serve(&crd(&[strings.clone(), number(&json!({}))])).await;
     let known = crd(&[strings.clone(), number(&json!({"g": text}))]);
     assert_eq!(fixture.judge(&[known], CrdCheck::Strict).await, CrdVerdict::Safe);
     let one_more = crd(&[strings, number(&json!({"f": {"type": "string", "maxLength": 5}}))]);
     let lines = "v2: ^.spec.f: maxLength: maximum constraint added when there was none previously : 5\n\
                  v1 -> v2: ^.spec.f: maxLength: maximum constraint added when there was none previously : 5";
     assert_eq!(fixture.judge(&[one_more], CrdCheck::Strict).await, held_crd(lines));
-    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
-    definitions.delete(NAME, &DeleteParams::default()).await.unwrap();
-    let gone = kube::runtime::wait::conditions::is_deleted;
-    let uid = definitions.get_opt(NAME).await.unwrap().and_then(|crd| crd.metadata.uid);
-    if let Some(uid) = uid {
-        kube::runtime::wait::await_condition(definitions, NAME, gone(&uid)).await.unwrap();
-    }
 }
 
 // docs/design/additions.md#crd-checks; cases additions-a46, additions-a47
-async fn live_mode_checks_existing_objects(fixture: &Fixture) {
-    let loose = fields(&json!({"size": {"type": "integer"}}));
-    fixture.plane.apply_crds(&[crd(std::slice::from_ref(&loose))]).await.unwrap();
-    let strict = crd(&[requiring("size")]);
-    let finding =
-        format!("validating upgrade for CRD \"{NAME}\": v1: ^.spec: required: new required fields: [size]");
+#[tokio::test(flavor = "multi_thread")]
+async fn live_mode_checks_existing_objects() {
+    let fixture = Fixture::start().await;
+    fixture.serve(&crd(&[loose()])).await;
+    let (strict, finding) = (crd(&[requiring("size")]), required_size());
     assert_eq!(fixture.judge_anew(&strict, CrdCheck::Strict).await, held(&finding));
     assert_eq!(fixture.judge_anew(&strict, CrdCheck::Warn).await, accepted(&finding));
     assert_eq!(
@@ -183,7 +185,7 @@ async fn live_mode_checks_existing_objects(fixture: &Fixture) {
         accepted(&finding),
         "no custom resource exists"
     );
-    let mut defaulted = crd(std::slice::from_ref(&loose));
+    let mut defaulted = crd(&[loose()]);
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/size";
     defaulted.pointer_mut(spec).unwrap()["default"] = json!(3);
     assert!(matches!(fixture.judge_anew(&defaulted, CrdCheck::Live).await, CrdVerdict::Accepted(_)));
@@ -222,22 +224,27 @@ async fn live_mode_checks_existing_objects(fixture: &Fixture) {
         "validating upgrade for CRD \"{NAME}\": at least 500 existing objects do not fit: default/w0000 ("
     );
     assert!(text.starts_with(&first) && text.ends_with("; and 495 more"), "{text}");
-
-    let unchanged = crd(&[loose]);
-    no_time_leaves_static_findings(fixture, &strict, &unchanged, &finding).await;
-    removal_of_stored_version_is_refused_in_each_mode(fixture, unchanged).await;
 }
 
-async fn no_time_leaves_static_findings(fixture: &Fixture, strict: &Value, unchanged: &Value, finding: &str) {
+#[tokio::test(flavor = "multi_thread")]
+async fn no_time_leaves_static_findings() {
+    let fixture = Fixture::start().await;
+    fixture.serve(&crd(&[loose()])).await;
+    fixture.make("w", &json!({"size": 1})).await;
     let hurried = Preflight { budget: Duration::ZERO, ..Preflight::new(fixture.plane.client()) };
-    let verdict = hurried.definitions("demo", &[strict], CrdCheck::Live).await.unwrap();
+    let verdict = hurried.definitions("demo", &[&crd(&[requiring("size")])], CrdCheck::Live).await.unwrap();
     let late = "\nexisting objects cannot tell: there was not enough time to look at all of them";
-    assert_eq!(verdict, held(&format!("{finding}{late}")));
-    let verdict = hurried.definitions("demo", &[unchanged], CrdCheck::Live).await.unwrap();
+    assert_eq!(verdict, held(&format!("{}{late}", required_size())));
+    let verdict = hurried.definitions("demo", &[&crd(&[loose()])], CrdCheck::Live).await.unwrap();
     assert_eq!(verdict, CrdVerdict::Safe);
 }
 
-async fn removal_of_stored_version_is_refused_in_each_mode(fixture: &Fixture, mut renamed: Value) {
+#[tokio::test(flavor = "multi_thread")]
+async fn removal_of_stored_version_is_refused_in_each_mode() {
+    let fixture = Fixture::start().await;
+    let mut renamed = crd(&[loose()]);
+    fixture.serve(&renamed).await;
+    fixture.make("w", &json!({"size": 1})).await;
     renamed["spec"]["versions"][0]["name"] = json!("v9");
     let gone = format!(
         "validating upgrade for CRD \"{NAME}\": storedVersionRemoval: stored versions removed : [v1]"
@@ -247,9 +254,12 @@ async fn removal_of_stored_version_is_refused_in_each_mode(fixture: &Fixture, mu
     }
 }
 
-async fn converted_objects_are_checked_in_each_version(fixture: &Fixture) {
-    let loose = || fields(&json!({"size": {"type": "integer"}}));
-    fixture.plane.apply_crds(&[crd(&[loose(), loose()])]).await.unwrap();
+#[tokio::test(flavor = "multi_thread")]
+async fn converted_objects_are_checked_in_each_version() {
+    let fixture = Fixture::start().await;
+    fixture.serve(&crd(&[loose(), loose()])).await;
+    fixture.make("w", &json!({"size": 1})).await;
+    fixture.make("x-last", &json!({})).await;
     let converted = |specs: &[Value]| {
         let mut new = crd(specs);
         let client = json!({"url": "https://127.0.0.1:1/convert"});
@@ -273,7 +283,7 @@ async fn converted_objects_are_checked_in_each_version(fixture: &Fixture) {
     // A conversion webhook that does not answer prevents the list.
     fixture.plane.apply_crds(&[converted(&[loose(), loose()])]).await.unwrap();
     fixture.preflight.forget("demo");
-    let failure = eventually_fails(fixture, &strict).await;
+    let failure = eventually_fails(&fixture, &strict).await;
     let start = format!(
         "listing existing objects of CRD \"{NAME}\": conversion webhook for example.com/v1, Kind=Widget failed"
     );
@@ -294,7 +304,9 @@ async fn eventually_fails(fixture: &Fixture, new: &Value) -> InstallError {
 }
 
 // docs/design/additions.md#several-namespaces
-async fn missing_namespaces_are_named(fixture: &Fixture) {
+#[tokio::test]
+async fn missing_namespaces_are_named() {
+    let fixture = Fixture::start().await;
     let missing = fixture.preflight.missing_namespaces(&["kube-system", "b", "default", "a", "b"]).await;
     assert_eq!(missing.unwrap(), ["a", "b"]);
     assert_eq!(fixture.preflight.missing_namespaces(&[]).await.unwrap(), [""; 0]);
@@ -332,19 +344,22 @@ fn failed_install_checks_block_and_are_all_listed() {
     assert_eq!(failure, InstallError::blocked("bundle cannot be applied: a is wrong; b is wrong"));
 }
 
+fn api_service(name: &str, extension: Option<&str>) -> Value {
+    let (version, group) = name.split_once('.').unwrap();
+    let labels = extension.map(|extension| {
+        json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
+            "olm.operatorframework.io/owner-name": extension})
+    });
+    json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"group": group, "version": version, "groupPriorityMinimum": 2000, "versionPriority": 15,
+            "service": {"namespace": "default", "name": "server"}}})
+}
+
 // docs/design/bundles.md#aggregated-apis
-async fn foreign_api_services_are_named_with_their_owner(fixture: &Fixture) {
-    let api_service = |name: &str, extension: Option<&str>| {
-        let (version, group) = name.split_once('.').unwrap();
-        let labels = extension.map(|extension| {
-            json!({"olm.operatorframework.io/owner-kind": "ClusterExtension",
-                "olm.operatorframework.io/owner-name": extension})
-        });
-        json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"group": group, "version": version, "groupPriorityMinimum": 2000, "versionPriority": 15,
-                "service": {"namespace": "default", "name": "server"}}})
-    };
+#[tokio::test]
+async fn foreign_api_services_are_named_with_their_owner() {
+    let fixture = Fixture::start().await;
     let services: Api<DynamicObject> = Api::all_with(
         fixture.plane.client(),
         &ApiResource::erase::<k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService>(&()),
@@ -357,7 +372,11 @@ async fn foreign_api_services_are_named_with_their_owner(fixture: &Fixture) {
         let object = serde_json::from_value(api_service(name, extension)).unwrap();
         services.create(&PostParams::default(), &object).await.unwrap();
     }
-    // The CRD of the cases above is served as v1.example.com.
+    fixture.serve(&crd(&[loose()])).await;
+    eventually("the CRD is served by an APIService", async || {
+        services.get_opt("v1.example.com").await.unwrap().map(drop)
+    })
+    .await;
     let names = [
         "v1.new.example.com",
         "v1.own.example.com",
