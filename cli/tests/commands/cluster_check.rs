@@ -1,9 +1,10 @@
-//! `olm cluster-check` on a real API server, first on Kubernetes, then with the CRDs of OpenShift.
+//! `olm cluster-check` on a real API server, also with the CRDs of OpenShift.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use olm_api::annotations::EXT_IMAGE_TEMPLATE;
 use olm_api::{ClusterCatalog, ClusterObjectSet, ClusterUpgradeStatus};
 use olm_control_plane::{ControlPlane, Options};
@@ -43,8 +44,21 @@ async fn install(plane: &ControlPlane, extension: &str, properties: &str) {
     Api::all(plane.client()).create(&PostParams::default(), &set).await.unwrap();
 }
 
+/// Cluster with the extensions apple, and kiwi, which supports OpenShift up to 4.18.
+async fn start() -> Arc<ControlPlane> {
+    let plane = ControlPlane::reused(Options::default(), &olm_api::crds::crds()).await.unwrap();
+    install(&plane, "apple", "[]").await;
+    install(&plane, "kiwi", r#"[{"type":"olm.maxOpenShiftVersion","value":"4.18"}]"#).await;
+    plane
+}
+
+async fn install_plum(plane: &ControlPlane) {
+    let properties = r#"[{"type":"ext.olm.operatorframework.io/maxKubernetesVersion","value":"1.99"}]"#;
+    install(plane, "plum", properties).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn cluster_check_reports_blockers_on_kubernetes_and_openshift() {
+async fn cluster_without_olm_is_reported() {
     let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
     let none = olm(&plane, &["status"]).await;
     assert_eq!(none.code, 1, "{}", none.stdout);
@@ -56,21 +70,12 @@ async fn cluster_check_reports_blockers_on_kubernetes_and_openshift() {
         "{}",
         none.stderr
     );
-
-    plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
-    install(&plane, "apple", "[]").await;
-    install(&plane, "kiwi", r#"[{"type":"olm.maxOpenShiftVersion","value":"4.18"}]"#).await;
-    on_kubernetes(&plane).await;
-    image_template_without_image_is_a_warning(&plane).await;
-    acknowledgement_is_written_and_honored(&plane).await;
-    removed_apis_are_listed(&plane).await;
-    let crds = olm_yaml::all_from_slice(OPENSHIFT_CRDS.as_bytes()).unwrap();
-    plane.apply_crds(&crds).await.unwrap();
-    on_openshift(&plane).await;
 }
 
 // docs/design/catalogd.md#image-templates
-async fn image_template_without_image_is_a_warning(plane: &ControlPlane) {
+#[tokio::test(flavor = "multi_thread")]
+async fn image_template_without_image_is_a_warning() {
+    let plane = &start().await;
     let catalog: ClusterCatalog = serde_json::from_value(json!({
         "metadata": {"name": "team", "annotations": {EXT_IMAGE_TEMPLATE: "registry.example.com/c:{foo}"}},
         "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/c:v1"}}},
@@ -82,11 +87,12 @@ async fn image_template_without_image_is_a_warning(plane: &ControlPlane) {
     assert_eq!(warned.code, 0);
     let (begin, end) = ("warning: ClusterCatalog \"team\": image for Kubernetes 1.", "has improper syntax\n");
     assert!(warned.stderr.starts_with(begin) && warned.stderr.ends_with(end), "{}", warned.stderr);
-    catalogs.delete("team", &DeleteParams::default()).await.unwrap();
 }
 
 // docs/design/additions.md#ignored-constraints; cases operations-a45, operations-a46
-async fn on_kubernetes(plane: &ControlPlane) {
+#[tokio::test(flavor = "multi_thread")]
+async fn constraints_are_compared_with_the_target_version() {
+    let plane = &start().await;
     let well = check(plane, &[]).await;
     assert_eq!((well.code, well.stderr.as_str()), (0, ""));
     assert!(well.stdout.starts_with("Platform:           Kubernetes 1."), "{}", well.stdout);
@@ -119,12 +125,7 @@ kiwi        kiwi.v1.0.0    1.0.0     Blocking     olm.maxOpenShiftVersion   4.18
     assert_eq!(refused.code, 2);
     assert!(refused.stderr.contains("expected <major>.<minor>, such as 4.18"), "{}", refused.stderr);
 
-    install(
-        plane,
-        "plum",
-        r#"[{"type":"ext.olm.operatorframework.io/maxKubernetesVersion","value":"1.99"}]"#,
-    )
-    .await;
+    install_plum(plane).await;
     assert_eq!(check(plane, &["--target-kube=1.99"]).await.code, 0);
     let further = check(plane, &["--target-kube=1.100"]).await;
     assert_eq!(further.code, 4);
@@ -136,7 +137,9 @@ kiwi        kiwi.v1.0.0    1.0.0     Blocking     olm.maxOpenShiftVersion   4.18
 }
 
 // docs/design/operations.md#acknowledgements
-async fn acknowledgement_is_written_and_honored(plane: &ControlPlane) {
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledgement_is_written_and_honored() {
+    let plane = &start().await;
     let openshift = ["--platform=openshift", "--platform-version=4.18"];
     let acknowledge = async |more: &[&str]| check(plane, &[&openshift, more].concat()).await;
     let missing = acknowledge(&["--acknowledge=kiwi"]).await;
@@ -169,11 +172,12 @@ async fn acknowledgement_is_written_and_honored(plane: &ControlPlane) {
     assert_eq!(acknowledge(&[]).await.code, 0);
     // It is for one version.
     assert_eq!(acknowledge(&["--target-platform=4.20"]).await.code, 4);
-    statuses.delete("cluster", &Default::default()).await.unwrap();
 }
 
 // docs/design/operations.md#removed-apis
-async fn removed_apis_are_listed(plane: &ControlPlane) {
+#[tokio::test(flavor = "multi_thread")]
+async fn removed_apis_are_listed() {
+    let plane = &start().await;
     let object = json!({"apiVersion": "resource.k8s.io/v1beta1", "kind": "ResourceClaimTemplate",
         "metadata": {"name": "claim", "namespace": "fig"}});
     let set: ClusterObjectSet = serde_json::from_value(json!({
@@ -195,11 +199,14 @@ EXTENSION   REVISION   REMOVED API               KIND                    OBJECT 
 fig         fig-1      resource.k8s.io/v1beta1   ResourceClaimTemplate   fig/claim   1.38
 ";
     assert!(found.stdout.ends_with(table), "{}", found.stdout);
-    sets.delete("fig-1", &Default::default()).await.unwrap();
 }
 
 // Cases operations-a34, operations-a35, operations-a47
-async fn on_openshift(plane: &ControlPlane) {
+#[tokio::test(flavor = "multi_thread")]
+async fn version_of_openshift_is_read_from_its_cluster_version() {
+    let plane = &start().await;
+    install_plum(plane).await;
+    plane.apply_crds(&olm_yaml::all_from_slice(OPENSHIFT_CRDS.as_bytes()).unwrap()).await.unwrap();
     let unknown = check(plane, &[]).await;
     assert_eq!(unknown.code, 4);
     assert!(
