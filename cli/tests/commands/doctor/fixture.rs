@@ -74,6 +74,7 @@ impl Installation {
         let catalog = object("olm.operatorframework.io/v1", "ClusterCatalog", "hub", json!({"spec": spec}));
         this.create(catalog).await;
         this.set_catalog("Progressing=True/Succeeded ok").await;
+        this.create_pull_secret().await;
         this.fixture.create_extension("demo", "1.x").await;
         this.fixture.set_installed("demo", "1.0.0", &HEALTHY, &[]).await;
         this
@@ -106,6 +107,16 @@ impl Installation {
         let slice = json!({"metadata": {"labels": {"kubernetes.io/service-name": service}}, "addressType": "IPv4",
             "endpoints": [{"addresses": ["10.1.1.1"], "conditions": {"ready": true}}], "ports": []});
         self.create(object("discovery.k8s.io/v1", "EndpointSlice", &service, slice)).await;
+    }
+
+    /// Creates the pull Secret of both servers.
+    async fn create_pull_secret(&self) {
+        let auth = BASE64_STANDARD.encode("user:planted-pull");
+        let credentials = json!({"username": "user", "password": "planted-pull", "auth": auth});
+        let config = json!({"auths": {"registry.example.com": credentials}});
+        let data = json!({".dockerconfigjson": BASE64_STANDARD.encode(config.to_string())});
+        let secret = json!({"type": "kubernetes.io/dockerconfigjson", "data": data});
+        self.create(object("v1", "Secret", "pull", secret)).await;
     }
 
     pub(super) async fn create(&self, object: Value) {

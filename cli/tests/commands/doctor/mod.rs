@@ -33,21 +33,16 @@ fn existing_archive_is_refused_before_the_cluster_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn planted_faults_are_found_and_nothing_else() {
+async fn healthy_installation_has_no_findings() {
     let installation = Installation::start().await;
-    plant_pull_secret(&installation, "registry.example.com", "planted-pull").await;
     assert_eq!(installation.findings().await, [""; 0]);
     let text = installation.doctor(&[]).await;
     assert!(text.stdout.ends_with("\n0 errors, 0 warnings, 0 notes\n"), "{}", text.stdout);
-    conditions_of_extensions_are_found(&installation).await;
-    conditions_of_catalogs_and_platform_are_found(&installation).await;
-    faults_of_servers_are_found(&installation).await;
-    faults_without_message_are_found(&installation).await;
-    unreadable_objects_are_named(&installation).await;
-    hanging_deletion_is_found(&installation).await;
 }
 
-async fn conditions_of_extensions_are_found(installation: &Installation) {
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_of_extensions_are_found() {
+    let installation = Installation::start().await;
     let fixture = &installation.fixture;
     let bundle = "error for resolved bundle \"demo.v2\" with version \"2.0.0\": ";
     for (status, message, rule) in [
@@ -89,10 +84,11 @@ async fn conditions_of_extensions_are_found(installation: &Installation) {
     let rolling = "Progressing=True/RollingOut Revision 1.0.0 is rolling out.";
     fixture.set_installed("demo", "1.0.0", &[rolling], &["demo-1"]).await;
     assert_eq!(installation.findings().await, ["ROLLOUT-1: ClusterExtension demo"]);
-    fixture.set_installed("demo", "1.0.0", &HEALTHY, &["demo-1"]).await;
 }
 
-async fn conditions_of_catalogs_and_platform_are_found(installation: &Installation) {
+#[tokio::test(flavor = "multi_thread")]
+async fn conditions_of_catalogs_and_platform_are_found() {
+    let installation = Installation::start().await;
     for (message, rule) in [
         ("Progressing=True/Retrying source catalog content: unauthorized", "CATALOG-1 CAUSE-3"),
         ("Progressing=False/Blocked error storing fbc: no channel", "CATALOG-2"),
@@ -109,10 +105,11 @@ async fn conditions_of_catalogs_and_platform_are_found(installation: &Installati
     let conditions = crate::revisions::fixture::conditions(&texts, 1);
     installation.fixture.set_status(&status, json!({"conditions": conditions})).await;
     assert_eq!(installation.findings().await, ["PLATFORM-1: ClusterUpgradeStatus cluster"]);
-    installation.delete(&status).await;
 }
 
-async fn faults_of_servers_are_found(installation: &Installation) {
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_of_servers_are_found() {
+    let installation = Installation::start().await;
     *installation.log.lock().unwrap() = "starting\nError: unrecognized feature gate: Nope\n".to_owned();
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
     installation.set_pod("catalogd", 2, waiting, "False").await;
@@ -153,7 +150,8 @@ async fn faults_of_servers_are_found(installation: &Installation) {
     gone.await;
 }
 
-async fn faults_without_message_are_found(installation: &Installation) {
+/// Plants a fault of each rule that reads no message.
+async fn plant_faults_without_message(installation: &Installation) {
     let lease = named("coordination.k8s.io/v1", "Lease", "catalogd-operator-lock");
     installation.merge(&lease, json!({"spec": {"renewTime": "2026-01-01T00:00:00.000000Z"}})).await;
     let slice = named("discovery.k8s.io/v1", "EndpointSlice", "catalogd-service");
@@ -180,6 +178,12 @@ async fn faults_without_message_are_found(installation: &Installation) {
     installation.merge(&pull, json!({"data": {".dockerconfigjson": BASE64_STANDARD.encode("{}")}})).await;
     let certificate = named("v1", "Secret", "catalogd-service-cert");
     installation.merge(&certificate, json!({"data": {"tls.crt": BASE64_STANDARD.encode("none")}})).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn faults_without_message_are_found() {
+    let installation = Installation::start().await;
+    plant_faults_without_message(&installation).await;
     assert_eq!(
         installation.findings().await,
         [
@@ -195,7 +199,10 @@ async fn faults_without_message_are_found(installation: &Installation) {
     );
 }
 
-async fn unreadable_objects_are_named(installation: &Installation) {
+#[tokio::test(flavor = "multi_thread")]
+async fn unreadable_objects_are_named() {
+    let installation = Installation::start().await;
+    plant_faults_without_message(&installation).await;
     installation.fixture.allow("viewer", &["olm.operatorframework.io/clusterextensions"]).await;
     let ran = installation.fixture.olm_as("viewer", &["doctor", "-o", "json"]).await;
     assert_eq!(ran.code, 0, "{}", ran.stdout);
@@ -217,7 +224,9 @@ async fn unreadable_objects_are_named(installation: &Installation) {
     }
 }
 
-async fn hanging_deletion_is_found(installation: &Installation) {
+#[tokio::test(flavor = "multi_thread")]
+async fn hanging_deletion_is_found() {
+    let installation = Installation::start().await;
     let fixture = &installation.fixture;
     let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "demo"}});
     installation.merge(&extension, json!({"metadata": {"finalizers": ["example.com/test"]}})).await;
@@ -225,23 +234,10 @@ async fn hanging_deletion_is_found(installation: &Installation) {
     let texts = ["Progressing=False/Blocked cannot uninstall: 1 custom resources exist (first: a)"];
     fixture.set_installed("demo", "1.0.0", &texts, &[]).await;
     assert!(installation.findings().await.contains(&"DELETE-2: ClusterExtension demo".to_owned()));
-    installation.merge(&extension, json!({"metadata": {"finalizers": null}})).await;
-}
-
-/// Creates the pull Secret of both servers.
-async fn plant_pull_secret(installation: &Installation, registry: &str, password: &str) {
-    let auth = BASE64_STANDARD.encode(format!("user:{password}"));
-    let config = json!({"auths": {registry: {"username": "user", "password": password, "auth": auth}}});
-    let data = json!({".dockerconfigjson": BASE64_STANDARD.encode(config.to_string())});
-    installation
-        .create(json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/dockerconfigjson", "data": data,
-            "metadata": {"name": "pull", "namespace": SYSTEM}}))
-        .await;
 }
 
 /// Plants secrets in objects, conditions, Events and logs. All begin with `planted-`.
 async fn plant_secrets(installation: &Installation) {
-    plant_pull_secret(installation, "registry.example.com", "planted-pull").await;
     let fixture = &installation.fixture;
     let extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": "demo"}});
     let config = json!({"configType": "Inline", "inline": {"adminPassword": "planted-config",
