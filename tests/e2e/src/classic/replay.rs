@@ -156,6 +156,23 @@ impl Replay {
         Ok(())
     }
 
+    /// Checks that the live objects have the UIDs of the installation, and owners and finalizers where it has some.
+    ///
+    /// # Errors
+    /// An object differs.
+    pub async fn check_metadata(&self) -> Result<()> {
+        for object in &self.installation.objects {
+            let (api, name) = self.api(object).await?;
+            let live = serde_json::to_value(api.get(&name).await?)?;
+            for field in ["uid", "ownerReferences", "finalizers"] {
+                let (live, expected) = (&live["metadata"][field], &object["metadata"][field]);
+                ensure!(field != "uid" || live == expected, "{name}: {live} instead of {expected}");
+                ensure!(live.is_null() == expected.is_null(), "{name}: {field} is {live}");
+            }
+        }
+        Ok(())
+    }
+
     /// Restart counts of all containers in the namespace, by the UID of the pod and the name of the container.
     pub async fn pods(&self, namespace: &str) -> Result<BTreeMap<(String, String), i32>> {
         let pods = self.cluster.within::<Pod>(namespace).list(&ListParams::default()).await?.items;

@@ -9,7 +9,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{DynamicObject, ListParams};
-use olm_api::ClusterObjectSet;
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_e2e::{PATIENCE, Scenario, describe, eventually, replace_in};
 use sample_operator::content::{CSV, Sample};
 use serde_json::json;
@@ -76,9 +76,9 @@ pub(crate) async fn permitted_in(scenario: &Scenario, namespaces: &[&str]) -> Re
     Ok(())
 }
 
-// Cases bundles-43, bundles-46, bundles-59, additions-a38
+// docs/design/bundles.md#deployment-configuration; cases bundles-43, bundles-46, bundles-59, additions-a38
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_watches_the_configured_namespaces() -> Result<()> {
+async fn operator_watches_the_configured_namespaces_on_the_selected_nodes() -> Result<()> {
     let scenario = Scenario::of("scoped", Sample::scoped, &["1.0.0"]).await?;
     let [first, second] = ["a", "b"].map(|ending| format!("{}-{ending}", scenario.name));
     let own = scenario.name.as_str();
@@ -101,9 +101,14 @@ async fn operator_watches_the_configured_namespaces() -> Result<()> {
     permitted_in(&scenario, &[&first]).await?;
     answers(&scenario, "single", &[&first], &[own, &second]).await?;
 
-    scenario.configure(json!({"watchNamespaces": [second, first]})).await?;
+    let selector = json!({"kubernetes.io/os": "linux"});
+    let placed = json!({"nodeSelector": selector});
+    scenario.configure(json!({"watchNamespaces": [second, first], "deploymentConfig": placed})).await?;
     scenario.wait_installed("1.0.0").await?;
     works_in(&scenario, &format!("{first},{second}")).await?;
+    let deployment = scenario.cluster.within::<Deployment>(own).get(own).await?;
+    let pod = deployment.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
+    ensure!(json!(pod.node_selector) == selector, "{:?}", pod.node_selector);
     permitted_in(&scenario, &[&first, &second]).await?;
     answers(&scenario, "several", &[&first, &second], &[own]).await?;
 
@@ -190,58 +195,41 @@ async fn bundle_with_forbidden_objects_or_rules_is_not_applied() -> Result<()> {
     scenario.finish().await
 }
 
-// Case additions-a37
-#[tokio::test(flavor = "multi_thread")]
-async fn missing_or_wrong_watch_namespace_names_the_only_possible_one() -> Result<()> {
-    let mut scenario = Scenario::new("own", &[]).await?;
-    let modes = ["{type: OwnNamespace, supported: false}", "{type: AllNamespaces, supported: true}"];
-    let change = |files: &mut BTreeMap<_, _>| {
-        replace_in(files, CSV, modes[0], "{type: OwnNamespace, supported: true}");
-        replace_in(files, CSV, modes[1], "{type: AllNamespaces, supported: false}");
-    };
-    scenario.push_bundle("1.0.0", change).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
-    scenario.install(json!({})).await?;
-    let refused = |why: &str| {
-        format!(
-            "False/InvalidConfiguration: error for resolved bundle \"{}\" with version \"1.0.0\": invalid \
-             ClusterExtension configuration: invalid configuration: {why}",
-            scenario.sample.bundle_name("1.0.0")
-        )
-    };
-    scenario.wait_condition("Progressing", &refused("required field \"watchNamespace\" is missing")).await?;
-    scenario.configure(json!({"watchNamespace": "elsewhere"})).await?;
-    let only = format!("invalid value \"elsewhere\": must be \"{}\"", scenario.name);
-    let found = scenario.wait_condition("Progressing", &refused("")).await?;
-    ensure!(describe(&found, "Progressing").contains(&only), "{}", describe(&found, "Progressing"));
-    nothing_is_applied(&scenario).await?;
-    scenario.configure(json!({"watchNamespace": scenario.name})).await?;
-    scenario.wait_installed("1.0.0").await?;
-    scenario.finish().await
-}
-
-// docs/design/bundles.md#watched-namespaces, docs/design/bundles.md#configuration-errors
+// docs/design/bundles.md#watched-namespaces, docs/design/bundles.md#configuration-errors; case additions-a37
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_namespace_must_match_the_install_modes_of_the_bundle() -> Result<()> {
     let mut scenario = Scenario::new("watching", &["1.0.0"]).await?;
-    let single = |files: &mut BTreeMap<_, _>| {
-        let modes = "{type: SingleNamespace, supported: false}";
-        replace_in(files, CSV, modes, "{type: SingleNamespace, supported: true}");
-        let modes = "{type: AllNamespaces, supported: true}";
-        replace_in(files, CSV, modes, "{type: AllNamespaces, supported: false}");
-    };
-    scenario.push_bundle("1.1.0", single).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
+    for (version, mode) in [("1.1.0", "SingleNamespace"), ("1.2.0", "OwnNamespace")] {
+        let only = |files: &mut BTreeMap<_, _>| {
+            let mode = |mode: &str, supported: bool| format!("{{type: {mode}, supported: {supported}}}");
+            replace_in(files, CSV, &mode(mode, false), &mode(mode, true));
+            replace_in(files, CSV, &mode("AllNamespaces", true), &mode("AllNamespaces", false));
+        };
+        scenario.push_bundle(version, only).await?;
+    }
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0", "1.2.0"]))]).await?;
     let refused = async |version: &str, why: &str| {
         let begins = format!(
             "False/InvalidConfiguration: error for resolved bundle \"{}\" with version \"{version}\": invalid \
-             ClusterExtension configuration: invalid configuration: {why}",
+             ClusterExtension configuration: invalid configuration: ",
             scenario.sample.bundle_name(version)
         );
-        scenario.wait_condition("Progressing", &begins).await.map(drop)
+        let refused = |found: Option<&ClusterExtension>| {
+            let text = found.map(|found| describe(found, "Progressing")).unwrap_or_default();
+            text.starts_with(&begins) && text.contains(why)
+        };
+        scenario.cluster.wait(&scenario.extensions(), &scenario.name, why, refused).await.map(drop)
     };
-    scenario.install(json!({"version": "1.1.0"})).await?;
-    refused("1.1.0", "required field \"watchNamespace\" is missing").await?;
+    let missing = "required field \"watchNamespace\" is missing";
+    scenario.install(json!({"version": "1.2.0"})).await?;
+    refused("1.2.0", missing).await?;
+    scenario.configure(json!({"watchNamespace": "elsewhere"})).await?;
+    refused("1.2.0", &format!("invalid value \"elsewhere\": must be \"{}\"", scenario.name)).await?;
+    nothing_is_applied(&scenario).await?;
+    let none = json!({"spec": {"config": null}});
+    scenario.cluster.merge(&scenario.extensions(), &scenario.name, none).await?;
+    scenario.edit(json!({"version": "1.1.0"})).await?;
+    refused("1.1.0", missing).await?;
     scenario.configure(json!({"watchNamespace": "not.a.label"})).await?;
     refused("1.1.0", "field \"watchNamespace\" must match pattern").await?;
     scenario.configure(json!({"watchNamespace": "default"})).await?;
@@ -250,22 +238,8 @@ async fn watch_namespace_must_match_the_install_modes_of_the_bundle() -> Result<
     scenario.edit(json!({"version": "1.1.0"})).await?;
     scenario.wait_installed("1.1.0").await?;
     works_in(&scenario, "default").await?;
-    scenario.finish().await
-}
-
-// docs/design/bundles.md#deployment-configuration
-#[tokio::test(flavor = "multi_thread")]
-async fn deployment_config_sets_the_node_selector() -> Result<()> {
-    let scenario = Scenario::new("placed", &["1.0.0"]).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
-    scenario.install(json!({})).await?;
-    scenario.wait_installed("1.0.0").await?;
-    let selector = json!({"kubernetes.io/os": "linux"});
-    scenario.configure(json!({"deploymentConfig": {"nodeSelector": selector}})).await?;
-    scenario.wait_revision(2, "Progressing", "True/Succeeded").await?;
-    scenario.wait_installed("1.0.0").await?;
-    let deployment = scenario.cluster.within::<Deployment>(&scenario.name).get(&scenario.name).await?;
-    let pod = deployment.spec.and_then(|spec| spec.template.spec).unwrap_or_default();
-    ensure!(json!(pod.node_selector) == selector, "{:?}", pod.node_selector);
+    scenario.edit(json!({"version": "1.2.0"})).await?;
+    scenario.configure(json!({"watchNamespace": scenario.name})).await?;
+    scenario.wait_installed("1.2.0").await?;
     scenario.finish().await
 }

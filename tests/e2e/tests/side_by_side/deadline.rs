@@ -39,17 +39,12 @@ async fn is_said_to_be_late(test: &str, change: fn(&mut Files)) -> Result<()> {
 
 // Cases apply-31, api-25
 #[tokio::test(flavor = "multi_thread")]
-async fn operator_that_never_becomes_ready_exceeds_the_progress_deadline() -> Result<()> {
+async fn unready_operator_and_missing_image_exceed_the_progress_deadline() -> Result<()> {
     let never =
         |files: &mut Files| replace_in(files, CSV, "[/sample-operator, ready]", "[/sample-operator, never]");
-    is_said_to_be_late("unready", never).await
-}
-
-// Cases apply-31, api-25
-#[tokio::test(flavor = "multi_thread")]
-async fn missing_operator_image_exceeds_the_progress_deadline() -> Result<()> {
     let missing = |files: &mut Files| replace_in(files, CSV, "image: ", "image: registry.invalid/");
-    is_said_to_be_late("missing-image", missing).await
+    tokio::try_join!(is_said_to_be_late("unready", never), is_said_to_be_late("missing-image", missing))?;
+    Ok(())
 }
 
 // The idle operator runs, but removes no finalizers before the deadline.

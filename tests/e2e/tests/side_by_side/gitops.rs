@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 use olm_api::conditions::is_true;
-use olm_e2e::Scenario;
+use olm_e2e::{Scenario, describe};
 use serde_json::json;
 
 /// Waits for a condition with kubectl, which ignores conditions of an older generation.
@@ -16,9 +16,9 @@ fn wait(condition: &str, objects: &[&str], limit: &str) -> Result<()> {
     Ok(())
 }
 
-// docs/design/additions.md#status-summary
+// docs/design/additions.md#status-summary; case apply-57
 #[tokio::test(flavor = "multi_thread")]
-async fn kubectl_waits_for_ready_and_stalled() -> Result<()> {
+async fn kubectl_waits_for_ready_and_stalled_by_an_invalid_configuration() -> Result<()> {
     let scenario = Scenario::new("gitops", &["1.0.0"]).await?;
     let digest =
         scenario.push_catalog(&scenario.catalog_text(&[("stable", scenario.chain(&["1.0.0"]))])).await?;
@@ -40,11 +40,19 @@ async fn kubectl_waits_for_ready_and_stalled() -> Result<()> {
     scenario.configure(json!({"unknown": true})).await?;
     wait("Stalled", &[&extension], "1m")?;
     scenario.wait_condition("Ready", "False/InvalidConfiguration: ").await?;
+    let refused = format!(
+        "False/InvalidConfiguration: error for resolved bundle \"{}\" with version \"1.0.0\": invalid ClusterExtension \
+         configuration: ",
+        scenario.sample.bundle_name("1.0.0")
+    );
+    let found = scenario.wait_condition("Progressing", &refused).await?;
+    ensure!(describe(&found, "Installed").starts_with("True/Succeeded"));
     scenario.annotate(json!({"paused": "true"})).await?;
     scenario.cluster.merge(&scenario.extensions(), &scenario.name, json!({"spec": {"config": null}})).await?;
     scenario.wait_condition("Stalled", "True/Paused: ").await?;
     scenario.annotate(json!({"paused": null})).await?;
     wait("Ready", &[&extension], "2m")?;
     ensure!(scenario.condition_now("Stalled").await? == "-");
+    scenario.wait_installed("1.0.0").await?;
     scenario.finish().await
 }

@@ -22,7 +22,6 @@ mod install;
 mod metrics;
 mod migrate;
 mod objects;
-mod plan_objects;
 mod platform;
 mod policies;
 mod resolution;

@@ -48,6 +48,7 @@ impl Case {
         let ending: String = uuid::Uuid::new_v4().simple().to_string().chars().take(5).collect();
         let name = format!("migrate-{case}-{ending}");
         let replay = replay(&cluster, Installation::recorded(case, &name)?).await?;
+        replay.check_metadata().await?;
         let tool = Tool::new(&cluster)?;
         let mut case = Self { replay, tool, name, packages: Vec::new(), pods: Pods::new() };
         case.serve().await?;

@@ -8,13 +8,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, PostParams};
-use olm_api::ClusterObjectSet;
+use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_e2e::{Scenario, condition, extension, revision_says};
 use serde_json::json;
 
 // Cases apply-15, apply-16, apply-17, apply-18, apply-19
 #[tokio::test(flavor = "multi_thread")]
-async fn drift_is_repaired_and_additional_fields_are_retained() -> Result<()> {
+async fn drift_is_repaired_and_uninstall_deletes_every_object() -> Result<()> {
     let scenario = Scenario::installed("drift").await?;
     let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
     let name = format!("{}-settings", scenario.name);
@@ -51,18 +51,53 @@ async fn drift_is_repaired_and_additional_fields_are_retained() -> Result<()> {
     };
     scenario.cluster.wait(&deployments, &scenario.name, "image restored", is_set_back).await?;
     scenario.wait_installed("1.0.0").await?;
+    uninstall_deletes_every_object(&scenario).await?;
     scenario.finish().await
+}
+
+// Case apply-58
+async fn uninstall_deletes_every_object(scenario: &Scenario) -> Result<()> {
+    let (cluster, name) = (&scenario.cluster, scenario.name.as_str());
+    cluster.delete(&scenario.extensions(), name).await?;
+    cluster.wait_gone(&scenario.extensions(), name).await?;
+    cluster.wait_gone(&cluster.all::<ClusterObjectSet>(), &format!("{name}-1")).await?;
+    cluster.wait_gone(&cluster.within::<Deployment>(name), name).await?;
+    cluster.wait_gone(&cluster.within::<ConfigMap>(name), &format!("{name}-settings")).await?;
+    let crd = format!("greetings.{}", scenario.sample.group);
+    cluster.wait_gone(&cluster.all::<CustomResourceDefinition>(), &crd).await?;
+    let ours = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={name}"));
+    let secrets = cluster.within::<Secret>("olmv1-system").list(&ours).await?;
+    for secret in secrets {
+        cluster
+            .wait_gone(&cluster.within::<Secret>("olmv1-system"), &secret.metadata.name.unwrap_or_default())
+            .await?;
+    }
+    for role in cluster.all::<ClusterRole>().list(&ours).await? {
+        cluster.wait_gone(&cluster.all::<ClusterRole>(), &role.metadata.name.unwrap_or_default()).await?;
+    }
+    for binding in cluster.all::<ClusterRoleBinding>().list(&ours).await? {
+        cluster
+            .wait_gone(&cluster.all::<ClusterRoleBinding>(), &binding.metadata.name.unwrap_or_default())
+            .await?;
+    }
+    Ok(())
 }
 
 // Case apply-26
 #[tokio::test(flavor = "multi_thread")]
-async fn foreign_object_is_reported_and_not_changed() -> Result<()> {
+async fn foreign_objects_are_reported_and_not_changed_until_they_are_deleted() -> Result<()> {
     let scenario = Scenario::new("foreign", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
     let name = format!("{}-settings", scenario.name);
     let foreign = serde_json::from_value(json!({"metadata": {"name": name}, "data": {"version": "mine"}}))?;
     settings.create(&PostParams::default(), &foreign).await?;
+    // This one is in a later phase.
+    let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
+    let foreign = json!({"metadata": {"name": scenario.name}, "spec": {"replicas": 0,
+        "selector": {"matchLabels": {"app": "foreign"}}, "template": {"metadata": {"labels": {"app": "foreign"}},
+            "spec": {"containers": [{"name": "foreign", "image": scenario.cluster.operator_image}]}}}});
+    deployments.create(&PostParams::default(), &serde_json::from_value(foreign)?).await?;
     scenario.install(json!({})).await?;
     let extension =
         scenario.wait_condition("Progressing", "True/Retrying: revision object collisions in phase ").await?;
@@ -73,22 +108,11 @@ async fn foreign_object_is_reported_and_not_changed() -> Result<()> {
     let still = settings.get(&name).await?;
     ensure!(still.data.unwrap_or_default()["version"] == "mine");
     settings.delete(&name, &DeleteParams::default()).await?;
-    scenario.wait_installed("1.0.0").await?;
-    scenario.finish().await
-}
-
-// Case apply-26
-#[tokio::test(flavor = "multi_thread")]
-async fn rollout_waits_until_a_foreign_deployment_is_deleted() -> Result<()> {
-    let scenario = Scenario::new("occupied", &["1.0.0"]).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
-    let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
-    let foreign = json!({"metadata": {"name": scenario.name}, "spec": {"replicas": 0,
-        "selector": {"matchLabels": {"app": "foreign"}}, "template": {"metadata": {"labels": {"app": "foreign"}},
-            "spec": {"containers": [{"name": "foreign", "image": scenario.cluster.operator_image}]}}}});
-    deployments.create(&PostParams::default(), &serde_json::from_value(foreign)?).await?;
-    scenario.install(json!({})).await?;
-    scenario.wait_condition("Progressing", "True/Retrying: revision object collisions in phase ").await?;
+    let named = format!("Object Deployment.apps/v1 {0}/{0}", scenario.name);
+    let collides = |found: Option<&ClusterExtension>| {
+        found.is_some_and(|found| olm_e2e::describe(found, "Progressing").contains(&named))
+    };
+    scenario.cluster.wait(&scenario.extensions(), &scenario.name, &named, collides).await?;
     scenario.wait_condition("Installed", "False/Failed: No bundle installed").await?;
     deployments.delete(&scenario.name, &DeleteParams::default()).await?;
     scenario.wait_installed("1.0.0").await?;
@@ -153,37 +177,6 @@ async fn second_extension_with_the_same_objects_collides() -> Result<()> {
         scenario.cluster.wait_gone(&sets, &format!("{second}-{number}")).await?;
     }
     scenario.wait_installed("1.0.0").await?;
-    scenario.finish().await
-}
-
-// Case apply-58
-#[tokio::test(flavor = "multi_thread")]
-async fn uninstall_deletes_every_object() -> Result<()> {
-    let scenario = Scenario::installed("remove").await?;
-    let cluster = scenario.cluster.clone();
-    let name = scenario.name.clone();
-    cluster.delete(&scenario.extensions(), &name).await?;
-    cluster.wait_gone(&scenario.extensions(), &name).await?;
-    cluster.wait_gone(&cluster.all::<ClusterObjectSet>(), &format!("{name}-1")).await?;
-    cluster.wait_gone(&cluster.within::<Deployment>(&name), &name).await?;
-    cluster.wait_gone(&cluster.within::<ConfigMap>(&name), &format!("{name}-settings")).await?;
-    let crd = format!("greetings.{}", scenario.sample.group);
-    cluster.wait_gone(&cluster.all::<CustomResourceDefinition>(), &crd).await?;
-    let ours = ListParams::default().labels(&format!("olm.operatorframework.io/owner-name={name}"));
-    let secrets = cluster.within::<Secret>("olmv1-system").list(&ours).await?;
-    for secret in secrets {
-        cluster
-            .wait_gone(&cluster.within::<Secret>("olmv1-system"), &secret.metadata.name.unwrap_or_default())
-            .await?;
-    }
-    for role in cluster.all::<ClusterRole>().list(&ours).await? {
-        cluster.wait_gone(&cluster.all::<ClusterRole>(), &role.metadata.name.unwrap_or_default()).await?;
-    }
-    for binding in cluster.all::<ClusterRoleBinding>().list(&ours).await? {
-        cluster
-            .wait_gone(&cluster.all::<ClusterRoleBinding>(), &binding.metadata.name.unwrap_or_default())
-            .await?;
-    }
     scenario.finish().await
 }
 

@@ -1,4 +1,4 @@
-//! ValidatingAdmissionPolicies: that of the install file, which warns, and a user-defined one, which denies.
+//! A user-defined ValidatingAdmissionPolicy.
 
 use std::process::{Command, Stdio};
 
@@ -24,27 +24,6 @@ fn kubectl(arguments: &[&str], input: &Value) -> Result<(bool, String)> {
     kubectl.stdin.take().context("kubectl's input")?.write_all(input.to_string().as_bytes())?;
     let output = kubectl.wait_with_output()?;
     Ok((output.status.success(), String::from_utf8(output.stderr)?))
-}
-
-// Case operations-a31
-#[tokio::test(flavor = "multi_thread")]
-async fn service_account_in_spec_returns_a_deprecation_warning() -> Result<()> {
-    let scenario = Scenario::new("account", &["1.0.0"]).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
-    let selector = json!({"selector": {"matchLabels": {"e2e": scenario.name}}});
-    let mut object =
-        serde_json::to_value(extension(&scenario.name, &scenario.name, &scenario.name, selector))?;
-    object["spec"]["serviceAccount"] = json!({"name": "installer"});
-    let warning = "spec.serviceAccount is deprecated, ignored, and will be removed in a future release. The \
-                   operator-controller's cluster-admin service account is used for all cluster interactions.";
-    let (done, said) = kubectl(&["apply", "-f", "-"], &object)?;
-    ensure!(done && said.contains(warning), "{said}");
-    scenario.wait_installed("1.0.0").await?;
-    object["spec"]["serviceAccount"] = Value::Null;
-    let (done, said) = kubectl(&["apply", "-f", "-"], &object)?;
-    ensure!(done && said.is_empty(), "{said}");
-    scenario.wait_installed("1.0.0").await?;
-    scenario.finish().await
 }
 
 /// User-defined policy: members of the group may install only this package, into its namespace, from its catalog,

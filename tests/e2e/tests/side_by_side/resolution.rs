@@ -119,13 +119,19 @@ async fn deprecations_are_reported_for_package_channel_and_bundle() -> Result<()
     scenario.finish().await
 }
 
-// docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
+// docs/design/additions.md#upgrade-scope, docs/design/additions.md#annotations; cases additions-a13, additions-e09
 #[tokio::test(flavor = "multi_thread")]
-async fn major_upgrade_waits_with_upgrade_scope_minor() -> Result<()> {
+async fn upgrade_scope_minor_holds_a_major_upgrade_and_a_wrong_scope_is_reported() -> Result<()> {
     let mut scenario = Scenario::new("scope", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
+    // A wrong value counts as the safest one and is reported once.
+    scenario.annotate(json!({"upgrade-scope": "sideways"})).await?;
+    let note = scenario.wait_event("InvalidAnnotation").await?;
+    ensure!(note.contains("sideways") && note.contains("patch"), "{note}");
+    let now = scenario.condition_now("UpgradeAvailable").await?;
+    ensure!(now.starts_with("False/UpToDate"), "a wrong value has an effect: {now}");
     scenario.annotate(json!({"upgrade-scope": "minor"})).await?;
     scenario.wait_condition("UpgradeAvailable", "False/UpToDate").await?;
     scenario.push_bundle("2.0.0", |_| ()).await?;
@@ -265,20 +271,5 @@ async fn missing_dependency_is_rejected_or_awaited_by_mode() -> Result<()> {
     scenario.annotate(json!({"dependency-mode": null})).await?;
     scenario.cluster.wait_gone(&scenario.extensions(), &base.package).await?;
     scenario.wait_without("DependenciesSatisfied").await?;
-    scenario.finish().await
-}
-
-// docs/design/additions.md#annotations: a wrong value counts as the safest one and is reported once.
-#[tokio::test(flavor = "multi_thread")]
-async fn annotation_with_an_invalid_value_is_reported() -> Result<()> {
-    let scenario = Scenario::new("wrongkey", &["1.0.0"]).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
-    scenario.install(json!({})).await?;
-    scenario.wait_installed("1.0.0").await?;
-    scenario.annotate(json!({"upgrade-scope": "sideways"})).await?;
-    let note = scenario.wait_event("InvalidAnnotation").await?;
-    ensure!(note.contains("sideways") && note.contains("patch"), "{note}");
-    let now = scenario.condition_now("UpgradeAvailable").await?;
-    ensure!(now.starts_with("False/UpToDate"), "a wrong value has an effect: {now}");
     scenario.finish().await
 }

@@ -13,18 +13,23 @@ use serde_json::json;
 
 const SETTINGS: &str = "manifests/settings.configmap.yaml";
 
-async fn one_channel(test: &str) -> Result<Scenario> {
-    let scenario = Scenario::new(test, &["1.0.0", "1.1.0", "2.0.0"]).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0", "2.0.0"]))]).await?;
-    Ok(scenario)
-}
-
 // Cases apply-10, apply-11
 #[tokio::test(flavor = "multi_thread")]
-async fn upgrade_follows_the_edges_with_one_revision_each() -> Result<()> {
-    let scenario = one_channel("upgrade").await?;
+async fn upgrade_follows_the_edges_and_deletes_dropped_objects() -> Result<()> {
+    let mut scenario = Scenario::new("upgrade", &["1.1.0", "2.0.0"]).await?;
+    let extra = format!("{}-extra", scenario.name);
+    let object =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": extra}, "data": {"a": "b"}});
+    scenario
+        .push_bundle("1.0.0", |files| {
+            files.insert("manifests/extra.yaml".to_owned(), object.to_string().into_bytes());
+        })
+        .await?;
+    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0", "2.0.0"]))]).await?;
     scenario.install(json!({"version": "1.0.0"})).await?;
     scenario.wait_installed("1.0.0").await?;
+    let maps = scenario.cluster.within::<ConfigMap>(&scenario.name);
+    maps.get(&extra).await?;
     scenario.edit(json!({"version": ">=1.0.0"})).await?;
     scenario.wait_installed("2.0.0").await?;
     let sets = scenario.cluster.all::<ClusterObjectSet>();
@@ -38,7 +43,9 @@ async fn upgrade_follows_the_edges_with_one_revision_each() -> Result<()> {
     let old = sets.get(&revision(1)).await?;
     let shown = old.status.map(|status| status.conditions).unwrap_or_default();
     ensure!(shown.iter().any(|c| c.type_ == "Succeeded" && c.status == "True"), "{shown:?}");
-    let settings = scenario.cluster.within::<ConfigMap>(&scenario.name);
+    scenario.wait_revision(1, "Progressing", "False/Archived").await?;
+    scenario.wait_revision(3, "Available", "True/ProbesSucceeded").await?;
+    scenario.cluster.wait_gone(&maps, &extra).await?;
     let newest = revision(3);
     let is_handed_over = move |found: Option<&ConfigMap>| {
         let owners = found.and_then(|found| found.metadata.owner_references.as_deref()).unwrap_or_default();
@@ -46,27 +53,23 @@ async fn upgrade_follows_the_edges_with_one_revision_each() -> Result<()> {
     };
     let name = format!("{}-settings", scenario.name);
     let settings =
-        scenario.cluster.wait(&settings, &name, "owned only by the newest revision", is_handed_over).await?;
+        scenario.cluster.wait(&maps, &name, "owned only by the newest revision", is_handed_over).await?;
     ensure!(settings.data.unwrap_or_default()["version"] == "2.0.0");
+    downgrade_requires_self_certified(&scenario).await?;
     scenario.finish().await
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn downgrade_requires_self_certified() -> Result<()> {
-    let scenario = one_channel("downgrade").await?;
-    scenario.install(json!({"version": "1.1.0"})).await?;
-    scenario.wait_installed("1.1.0").await?;
-    scenario.edit(json!({"version": "1.0.0"})).await?;
+async fn downgrade_requires_self_certified(scenario: &Scenario) -> Result<()> {
+    scenario.edit(json!({"version": "1.1.0"})).await?;
     let refused = format!(
-        "True/Retrying: error upgrading from currently installed version \"1.1.0\": no bundles found for package \
-         \"{}\" matching version \"1.0.0\"",
+        "True/Retrying: error upgrading from currently installed version \"2.0.0\": no bundles found for package \
+         \"{}\" matching version \"1.1.0\"",
         scenario.name
     );
     scenario.wait_condition("Progressing", &refused).await?;
     scenario.wait_condition("Installed", "True/Succeeded").await?;
     scenario.edit(json!({"upgradeConstraintPolicy": "SelfCertified"})).await?;
-    scenario.wait_installed("1.0.0").await?;
-    scenario.finish().await
+    scenario.wait_installed("1.1.0").await.map(drop)
 }
 
 // Cases apply-12, apply-13
@@ -112,12 +115,8 @@ async fn stuck_rollout_can_be_replaced_by_another_version() -> Result<()> {
     scenario.finish().await
 }
 
-// Cases apply-7, apply-8, apply-9
-#[tokio::test(flavor = "multi_thread")]
-async fn change_without_effect_on_objects_creates_no_revision() -> Result<()> {
-    let scenario = one_channel("inplace").await?;
-    scenario.install(json!({"version": "1.0.0"})).await?;
-    scenario.wait_installed("1.0.0").await?;
+/// Changes settings that concern no object.
+async fn settings_patch_the_revision(scenario: &Scenario) -> Result<()> {
     let patch = json!({"spec": {"progressDeadlineMinutes": 20}});
     scenario.cluster.merge(&scenario.extensions(), &scenario.name, patch).await?;
     let sets = scenario.cluster.all::<ClusterObjectSet>();
@@ -130,11 +129,12 @@ async fn change_without_effect_on_objects_creates_no_revision() -> Result<()> {
     scenario.cluster.merge(&scenario.extensions(), &scenario.name, patch).await?;
     scenario.wait_installed("1.0.0").await?;
     ensure!(sets.get_opt(&format!("{}-2", scenario.name)).await?.is_none(), "a second revision exists");
-    scenario.finish().await
+    Ok(())
 }
 
+// Cases apply-7, apply-8, apply-9
 #[tokio::test(flavor = "multi_thread")]
-async fn version_with_the_same_objects_creates_a_revision_without_restart() -> Result<()> {
+async fn only_another_version_creates_a_revision_and_the_same_objects_no_restart() -> Result<()> {
     let mut scenario = Scenario::new("same", &["1.0.0"]).await?;
     let as_before = |files: &mut BTreeMap<String, Vec<u8>>| {
         for (path, before) in [(CSV, "value: \"1.0.0\""), (SETTINGS, "version: 1.0.0")] {
@@ -145,6 +145,7 @@ async fn version_with_the_same_objects_creates_a_revision_without_restart() -> R
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
     scenario.install(json!({"version": "1.0.0"})).await?;
     scenario.wait_installed("1.0.0").await?;
+    settings_patch_the_revision(&scenario).await?;
     let deployments = scenario.cluster.within::<Deployment>(&scenario.name);
     let before = deployments.get(&scenario.name).await?;
     scenario.edit(json!({"version": "1.1.0"})).await?;
@@ -152,31 +153,5 @@ async fn version_with_the_same_objects_creates_a_revision_without_restart() -> R
     scenario.wait_revision(2, "Progressing", "True/Succeeded").await?;
     let after = deployments.get(&scenario.name).await?;
     ensure!(after.spec == before.spec, "the operator was restarted");
-    scenario.finish().await
-}
-
-// Case apply-11
-#[tokio::test(flavor = "multi_thread")]
-async fn object_dropped_by_a_version_is_deleted() -> Result<()> {
-    let mut scenario = Scenario::new("leftout", &[]).await?;
-    let extra = format!("{}-extra", scenario.name);
-    let object =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": extra}, "data": {"a": "b"}});
-    scenario
-        .push_bundle("1.0.0", |files| {
-            files.insert("manifests/extra.yaml".to_owned(), object.to_string().into_bytes());
-        })
-        .await?;
-    scenario.push_bundle("1.1.0", |_| ()).await?;
-    scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
-    scenario.install(json!({"version": "1.0.0"})).await?;
-    scenario.wait_installed("1.0.0").await?;
-    let maps = scenario.cluster.within::<ConfigMap>(&scenario.name);
-    maps.get(&extra).await?;
-    scenario.edit(json!({"version": "1.1.0"})).await?;
-    scenario.wait_installed("1.1.0").await?;
-    scenario.wait_revision(2, "Available", "True/ProbesSucceeded").await?;
-    scenario.wait_revision(1, "Progressing", "False/Archived").await?;
-    scenario.cluster.wait_gone(&maps, &extra).await?;
     scenario.finish().await
 }
