@@ -45,6 +45,7 @@ async fn extension_survives_deletion_and_recreation_of_its_catalog() -> Result<(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "only with --full, because catalogd/tests/changes.rs::only_relevant_changes_cause_polls_and_reconciles proves it"]
 async fn new_catalog_content_under_the_same_tag_is_polled() -> Result<()> {
     let mut scenario = Scenario::new("replaced", &["1.0.0"]).await?;
     let digest =
@@ -64,6 +65,7 @@ async fn new_catalog_content_under_the_same_tag_is_polled() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "only with --full, because catalogd/tests/control_plane.rs::catalog_lifecycle_is_served_and_reported_in_status proves it"]
 async fn invalid_catalog_is_reported_and_previous_content_served() -> Result<()> {
     let scenario = Scenario::new("notfbc", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
@@ -89,6 +91,7 @@ async fn invalid_catalog_is_reported_and_previous_content_served() -> Result<()>
 
 // Cases additions-t02, additions-t05
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "only with --full, because catalogd/tests/templates.rs::templated_catalog_follows_version_of_cluster proves it"]
 async fn image_template_serves_tag_of_the_cluster_version() -> Result<()> {
     let mut scenario = Scenario::new("template", &["1.0.0"]).await?;
     let first =
