@@ -69,7 +69,7 @@ impl Store {
         let etcd = etcd(&self.address)?;
         let deadline = Instant::now() + DEADLINE;
         let mut clean_reads = 0;
-        while clean_reads < CLEAN_READS {
+        loop {
             let changes = changes(&self.content, &content(&etcd).await?);
             let is_of_initial_crd = |key: &str| key.contains(CRDS) && self.content.contains_key(key);
             let affects_requests =
@@ -83,6 +83,9 @@ impl Store {
             }
             let is_clean = changes.is_empty() && groups(api_server).await? == self.groups;
             clean_reads = if is_clean { clean_reads + 1 } else { 0 };
+            if clean_reads == CLEAN_READS {
+                return Ok(());
+            }
             for (key, value) in changes {
                 let key = BASE64_STANDARD.encode(key);
                 match value {
@@ -92,7 +95,6 @@ impl Store {
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-        Ok(())
     }
 }
 

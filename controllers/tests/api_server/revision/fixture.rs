@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::SignedDuration;
 use k8s_openapi::ByteString;
@@ -14,7 +14,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_api::conditions::find;
 pub(super) use olm_control_plane::eventually;
-use olm_control_plane::{ControlPlane, Options};
+use olm_control_plane::{ControlPlane, Options, PATIENCE};
 use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
@@ -41,6 +41,9 @@ pub(super) const PACE: Pace = Pace {
     recreation: Duration::from_secs(5),
     unready: Duration::from_secs(30),
 };
+
+/// Time without a change after which counts are stable.
+const STABLE: Duration = Duration::from_secs(1);
 
 /// Starts a controller for the API server of this kubeconfig.
 pub(super) fn start(kubeconfig: &Path, user: Option<&str>, pace: Pace) -> RunningController {
@@ -77,14 +80,17 @@ impl RunningController {
 
     /// Returns the counts once they are stable.
     pub(super) async fn stable_counts(&self) -> (u64, BTreeMap<String, u64>) {
-        let (mut last, mut same) = (self.counts(), 0);
-        eventually("request counts are stable", async || {
+        let (mut last, mut since) = (self.counts(), Instant::now());
+        let deadline = since + PATIENCE;
+        while since.elapsed() < STABLE {
+            assert!(Instant::now() < deadline, "request counts are not stable");
+            tokio::time::sleep(STABLE / 100).await;
             let now = self.counts();
-            same = if now == last { same + 1 } else { 0 };
-            last = now;
-            (same == 50).then(|| last.clone())
-        })
-        .await
+            if now != last {
+                (last, since) = (now, Instant::now());
+            }
+        }
+        last
     }
 
     /// Returns the requests that `change` causes, by method.
