@@ -202,9 +202,9 @@ async fn watch_namespace_must_match_the_install_modes_of_the_bundle() -> Result<
     let mut scenario = Scenario::new("watching", &["1.0.0"]).await?;
     for (version, mode) in [("1.1.0", "SingleNamespace"), ("1.2.0", "OwnNamespace")] {
         let only = |files: &mut BTreeMap<_, _>| {
-            let mode = |mode: &str, supported: bool| format!("{{type: {mode}, supported: {supported}}}");
-            replace_in(files, CSV, &mode(mode, false), &mode(mode, true));
-            replace_in(files, CSV, &mode("AllNamespaces", true), &mode("AllNamespaces", false));
+            let declared = |mode: &str, supported: bool| format!("{{type: {mode}, supported: {supported}}}");
+            replace_in(files, CSV, &declared(mode, false), &declared(mode, true));
+            replace_in(files, CSV, &declared("AllNamespaces", true), &declared("AllNamespaces", false));
         };
         scenario.push_bundle(version, only).await?;
     }
