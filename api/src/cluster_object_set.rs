@@ -1,9 +1,11 @@
 //! ClusterObjectSet: a revision of an extension, with its objects in phases (docs/design/api.md#clusterobjectset).
 
+use crate::cluster_extension::BundleMetadata;
 use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
 use crate::schema::{self, DNS_LABEL, IMMUTABLE, cel};
-use crate::{Condition, LabelSelector, ObjectMeta, limits};
+use crate::{Condition, LabelSelector, ObjectMeta, annotations, limits};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -29,6 +31,36 @@ impl ClusterObjectSet {
     /// Reports whether the lifecycle state is `Archived`.
     pub fn is_archived(&self) -> bool {
         self.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Archived)
+    }
+
+    /// Reports whether the revision has a spec, is not archived, and is not being deleted.
+    pub fn is_active(&self) -> bool {
+        self.spec.is_some() && !self.is_archived() && self.metadata.deletion_timestamp.is_none()
+    }
+
+    /// `spec.revision`, or 0 without a spec.
+    pub fn number(&self) -> i64 {
+        self.spec.as_ref().map_or(0, |spec| spec.revision)
+    }
+
+    /// Bundle in the annotations. Name and version are empty without theirs.
+    pub fn bundle(&self) -> BundleMetadata {
+        let annotation = |key: &str| self.annotation(key).map(str::to_owned);
+        BundleMetadata {
+            name: annotation(annotations::BUNDLE_NAME).unwrap_or_default(),
+            version: annotation(annotations::BUNDLE_VERSION).unwrap_or_default(),
+            release: annotation(annotations::BUNDLE_RELEASE),
+        }
+    }
+
+    /// Value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Owner reference with `controller: true`.
+    pub fn controller(&self) -> Option<&OwnerReference> {
+        self.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
     }
 }
 

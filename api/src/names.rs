@@ -39,6 +39,11 @@ pub fn revision_name(extension: &str, number: i64) -> String {
     format!("{extension}-{number}")
 }
 
+/// Number in the name of a revision of an extension. `None` for other names.
+pub fn revision_number(extension: &str, name: &str) -> Option<i64> {
+    name.strip_prefix(extension)?.strip_prefix('-')?.parse().ok()
+}
+
 /// Name of the ExtensionPlan with this digest for the revision `number` of an extension:
 /// `<extension>-<number>-<digits of the digest>` (docs/design/approvals.md#plan-objects).
 pub fn plan_name(extension: &str, number: i64, digest: &str) -> String {
@@ -52,6 +57,10 @@ mod tests {
     #[test]
     fn revision_name_joins_extension_and_number() {
         assert_eq!(super::revision_name("lantern", 12), "lantern-12");
+        assert_eq!(super::revision_number("lantern", "lantern-12"), Some(12));
+        for other in ["lantern-x", "lantern12", "lantern-oil-12", "lamp-12"] {
+            assert_eq!(super::revision_number("lantern", other), None);
+        }
     }
 
     #[test]

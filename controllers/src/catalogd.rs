@@ -40,13 +40,12 @@ pub(crate) struct CatalogdObjects {
 }
 
 impl CatalogdObjects {
-    /// Creates the writer. `namespace` is the flag `--catalogd-namespace`, empty for the system namespace.
+    /// Creates the writer for catalogd's namespace.
     pub(crate) fn new(service: &Service, namespace: &str) -> Self {
         let bundle = service.builtin.as_ref();
         let bundle = bundle.map_or_else(|| watch::channel(Vec::new()).1, |issuer| issuer.ca_bundle());
-        let namespace = catalogd_namespace(service, namespace);
         let global = service.flags.global_pull_secret.clone();
-        Self { client: service.client.clone(), namespace, global, bundle }
+        Self { client: service.client.clone(), namespace: namespace.to_owned(), global, bundle }
     }
 
     /// Maintains Role and webhook configuration until `stop`. Must run only in the leader.
@@ -110,16 +109,12 @@ impl CatalogdObjects {
     }
 }
 
-fn catalogd_namespace(service: &Service, namespace: &str) -> String {
-    if namespace.is_empty() { &service.namespace } else { namespace }.to_owned()
-}
-
 /// Starts issuing catalogd's serving certificate, with `--cert-management=builtin`. For every replica, because catalogd
 /// is not ready without it.
 pub(crate) fn issue_certificate(service: &Service, namespace: &str) {
     if service.builtin.is_some() {
-        let (client, namespace) = (service.client.clone(), catalogd_namespace(service, namespace));
-        let issuer = BuiltinCertificates::new(client, &service.namespace, Component::Catalogd, &namespace);
+        let client = service.client.clone();
+        let issuer = BuiltinCertificates::new(client, &service.namespace, Component::Catalogd, namespace);
         tokio::spawn(issuer.keep(service.shutdown.clone()));
     }
 }

@@ -12,8 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, labels, names};
 use olm_revision::content::{ContentPhase, SecretKey, resolve, secrets};
 use olm_revision::generate::{
-    Decision, Draft, GenerateError, MAX_LABEL_VALUE, NumberedRevision, decide, newest, number_of, outdated,
-    secret_owner,
+    Decision, Draft, GenerateError, MAX_LABEL_VALUE, NumberedRevision, decide, newest, outdated, secret_owner,
 };
 use olm_runtime::cluster::within_deadline;
 use serde_json::json;
@@ -68,7 +67,7 @@ impl RevisionPlan {
     pub(crate) fn number(&self) -> i64 {
         match &self.decision {
             Decision::New { number } => *number,
-            _ => self.newest().and_then(|set| set.spec.as_ref()).map_or(0, |spec| spec.revision),
+            _ => self.newest().map_or(0, ClusterObjectSet::number),
         }
     }
 
@@ -119,7 +118,8 @@ impl RevisionWriter {
         draft: &Draft,
         existing: &[ClusterObjectSet],
     ) -> Result<ClusterObjectSet, InstallError> {
-        self.create(extension, draft, newest(existing).map_or(0, number_of) + 1, existing).await
+        self.create(extension, draft, newest(existing).map_or(0, ClusterObjectSet::number) + 1, existing)
+            .await
     }
 
     /// Plans how the draft becomes the newest revision. `known` is the newest one in the cache. If it has the same
@@ -316,10 +316,10 @@ impl RevisionWriter {
         for key in keys.filter(|key| key.namespace == self.system_namespace) {
             let found = self.secrets.get_metadata_opt(&key.name);
             match api_request(found, format!("getting Secret {key}")).await? {
-                Some(secret) => self
-                    .add_owner(&key.name, &secret.metadata, set)
-                    .await
-                    .map_err(|error| error.context("ensuring ownerReferences on ref Secrets"))?,
+                Some(secret) => {
+                    let added = self.add_owner(&key.name, &secret.metadata, set).await;
+                    added.map_err(|error| error.context("ensuring ownerReferences on ref Secrets"))?;
+                }
                 None => missing.push(key.name),
             }
         }
@@ -334,7 +334,7 @@ impl RevisionWriter {
     }
 
     async fn restore(&self, draft: &Draft, set: &ClusterObjectSet, name: &str) -> Result<(), InstallError> {
-        let number = olm_revision::generate::number_of(set);
+        let number = set.number();
         let revision =
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
         let Some(mut secret) = revision.secrets.into_iter().find(|secret| secret.name_any() == name) else {
@@ -436,8 +436,7 @@ fn foreign(found: &ClusterObjectSet, desired: &ClusterObjectSet) -> Option<Strin
 /// extension of that name is its controller. That extension may have been deleted with orphan propagation and
 /// recreated (docs/design/apply.md#recreated-extensions, docs/design/apply.md#revision-membership).
 pub(crate) fn belongs_to(set: &ClusterObjectSet, extension: &str) -> bool {
-    let mut owners = set.metadata.owner_references.iter().flatten();
-    owners.find(|owner| owner.controller == Some(true)).is_none_or(|owner| {
+    set.controller().is_none_or(|owner| {
         owner.kind == labels::OWNER_KIND_EXTENSION
             && owner.api_version.starts_with(&format!("{}/", names::GROUP))
             && owner.name == extension
@@ -447,10 +446,8 @@ pub(crate) fn belongs_to(set: &ClusterObjectSet, extension: &str) -> bool {
 /// Reports whether the revision is being deleted with a former extension of the same name. `uid` is that of the
 /// current one (docs/design/apply.md#recreated-extensions).
 pub(crate) fn is_of_former(set: &ClusterObjectSet, uid: Option<&str>) -> bool {
-    let mut owners = set.owner_references().iter();
-    let controller = owners.find(|owner| owner.controller == Some(true));
     set.metadata.deletion_timestamp.is_some()
-        && controller.is_some_and(|owner| Some(owner.uid.as_str()) != uid)
+        && set.controller().is_some_and(|owner| Some(owner.uid.as_str()) != uid)
 }
 
 #[cfg(test)]

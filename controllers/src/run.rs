@@ -35,9 +35,10 @@ use crate::revision_cache::RevisionCache;
 /// # Errors
 /// A file, cache folder or CA cannot be read, or the client cannot be created.
 pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
-    let hosts = Hosts::new(&flags.catalogd_hosts, flags.catalogd_namespace(&service.namespace));
+    let of_catalogd = flags.catalogd_namespace(&service.namespace);
+    let hosts = Hosts::new(&flags.catalogd_hosts, of_catalogd);
     let pool = catalogd_pool(&service, &flags)?;
-    issue_certificate(&service, &flags.catalogd_namespace);
+    issue_certificate(&service, of_catalogd);
     loop {
         service.metrics.start_anew();
         let pulls = service.shutdown.child_token();
@@ -86,7 +87,8 @@ async fn lead(
     tokio::spawn(stop.clone().run_until_cancelled_owned(follow));
     let events = Events::new(service.client.clone(), service.component);
     let mut tasks = start_controllers(service, flags, catalogs, bundles, events);
-    tasks.spawn(CatalogdObjects::new(service, &flags.catalogd_namespace).lead(stop));
+    let of_catalogd = flags.catalogd_namespace(&service.namespace);
+    tasks.spawn(CatalogdObjects::new(service, of_catalogd).lead(stop));
     while let Some(ended) = tasks.join_next().await {
         ended?;
     }

@@ -9,11 +9,9 @@ use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 
 use olm_request::Refusal;
-use olm_revision::generate::number_of;
 
 use super::ExpectedState;
 use crate::status::health::is_paused;
-use crate::status::observe::is_active;
 
 /// Progress of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,8 +95,8 @@ pub(super) fn judge(
     if fresh.is_empty() {
         return Completion::InProgress("operator-controller has not reconciled it yet".to_owned());
     }
-    let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| is_active(set)).collect();
-    active.sort_by_key(|set| set.spec.as_ref().map_or(0, |spec| spec.revision));
+    let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| set.is_active()).collect();
+    active.sort_by_key(|set| set.number());
     let newest = active.last().copied();
     let progressing = find(types::PROGRESSING);
     let installed = find(types::INSTALLED).filter(|condition| condition.status == "True");
@@ -160,7 +158,7 @@ fn is_from_other_bundle(
     let mut sources = revisions.iter().filter(mirrored).peekable();
     let is_mirrored = sources.peek().is_some() && sources.all(|set| !is_expected(target, set));
     // The message names the rollback of another bundle, until something else is applied.
-    let newest = revisions.iter().filter(|set| is_active(set)).max_by_key(|set| number_of(set));
+    let newest = revisions.iter().filter(|set| set.is_active()).max_by_key(|set| set.number());
     let is_rollback =
         newest.and_then(Refusal::of).is_some_and(|refusal| Some(&refusal.bundle) != target.bundle.as_ref());
     target.bundle.is_some() && (is_mirrored || is_rollback)

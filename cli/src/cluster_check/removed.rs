@@ -37,7 +37,7 @@ pub(super) async fn removed_apis(
 ) -> (Vec<RemovedApi>, Vec<String>) {
     let _step = session.progress.step("checking the API versions of installed objects");
     let (mut found, mut warnings) = (Vec::new(), Vec::new());
-    for set in sets.iter().filter(|set| is_active(set)) {
+    for set in sets.iter().filter(|set| set.is_active()) {
         match content(cluster, set).await {
             Ok(phases) => found.extend(removed(set, &phases, kubernetes)),
             Err(why) => warnings.push(format!("{}: API versions not checked: {why}", set.name_any())),

@@ -26,7 +26,7 @@ use super::report::ComparedBundle;
 use crate::error::CliError;
 use crate::session::Session;
 use crate::source::Cluster;
-use crate::status::observe::{is_active, number, owner};
+use crate::status::observe::owner;
 use crate::status::tree::RevisionState;
 
 /// Concurrent reads and dry runs.
@@ -85,8 +85,8 @@ impl ComparedExtension<'_> {
     pub(super) async fn installed(&self) -> Result<Installed, CliError> {
         let name = self.extension.name_any();
         let mut sets = self.cluster.object_sets(self.session).await?;
-        sets.retain(|set| olm_request::owner(set) == Some(&name) && is_active(set));
-        sets.sort_by_key(number);
+        sets.retain(|set| olm_request::owner(set) == Some(&name) && set.is_active());
+        sets.sort_by_key(ClusterObjectSet::number);
         let mut objects = Vec::new();
         for set in &sets {
             objects.extend(self.content(set).await?);

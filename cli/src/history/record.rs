@@ -4,7 +4,6 @@ use olm_api::ClusterObjectSet;
 use olm_api::conditions::{reasons, types};
 use serde::Serialize;
 
-use crate::status::observe::is_active;
 use crate::status::tree::{RevisionState, Stage};
 
 /// Digest characters that suffice to tell images apart.
@@ -61,7 +60,7 @@ impl Record {
 pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
     let states: Vec<RevisionState> = sets.iter().map(RevisionState::alone).collect();
     let newest = sets.iter().rposition(is_active).or_else(|| sets.len().checked_sub(1));
-    let installed = sets.iter().zip(&states).rposition(|(set, state)| is_active(set) && state.succeeded);
+    let installed = sets.iter().zip(&states).rposition(|(set, state)| set.is_active() && state.succeeded);
     let aim = newest
         .and_then(|newest| states.get(newest))
         .map(|state| (state.bundle.clone(), state.version.clone()));

@@ -172,7 +172,7 @@ impl RollbackRequest<'_> {
         let seen = compared.difference(&choice.image, &controller, read).await?;
         let (diff, note) = match seen {
             Ok(diff) => (Ok(diff), None),
-            Err(why) => match sets.iter().find(|set| Some(observe::number(set)) == target.revision) {
+            Err(why) => match sets.iter().find(|set| Some(set.number()) == target.revision) {
                 Some(set) => self.stored_difference(&compared, set, why).await?,
                 None => (Err(why), None),
             },
@@ -228,7 +228,7 @@ impl RollbackRequest<'_> {
             Ok(phases) => phases,
             Err(second) => return Ok((Err(format!("{why}; {second}")), None)),
         };
-        let note = format!("comparing the stored objects of revision {}: {why}", observe::number(set));
+        let note = format!("comparing the stored objects of revision {}: {why}", set.number());
         let RevisionState { name, bundle, version, .. } = RevisionState::alone(set);
         let package = compared.extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
         let package = package.map(|catalog| catalog.package_name.clone()).unwrap_or_default();

@@ -6,13 +6,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use k8s_openapi::api::core::v1::{Event, Pod, Secret};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Secret};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use olm_api::finalizers::TEARDOWN;
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
-use olm_revision::blocked_pods::{Cause, of_deployment, of_pods, selector};
+use olm_revision::blocked_pods::Cause;
 use olm_revision::cluster::{Cluster as _, Reason};
 use olm_revision::content::{ContentObject, ContentPhase, SecretKey, resolve_as_is, secrets};
 use olm_revision::kube_cluster::KubeCluster;
@@ -31,9 +30,8 @@ use crate::source::Cluster;
 const CONCURRENT_READS: usize = 8;
 /// Deadline for all objects of an extension together. Objects that are not read by then are marked as unreadable.
 const TIME_FOR_OBJECTS: Duration = Duration::from_secs(60);
-/// Highest numbers of unready Deployments, and of pods of each, that are read.
+/// Highest number of unready Deployments whose pods are read.
 const DEPLOYMENTS: usize = 4;
-const PODS: u32 = 20;
 /// Longest label value, in bytes.
 const LONGEST_LABEL: usize = 63;
 /// Highest number of names that are listed if the requested one does not exist.
@@ -53,7 +51,7 @@ pub(crate) struct Observed {
 #[derive(Debug)]
 pub(crate) struct ObservedRevision {
     pub(crate) set: ClusterObjectSet,
-    /// Phases in order, none if its objects are not read. The error is the reason for which they cannot be read.
+    /// Phases in order, none if its removal has ended. The error is the reason for which they cannot be read.
     pub(crate) content: Result<Vec<ObservedPhase>, String>,
 }
 
@@ -92,33 +90,10 @@ pub(crate) enum Live {
 /// # Errors
 /// The extension does not exist, or it or its revisions cannot be read. Unreadable objects are no error.
 pub(crate) async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, CliError> {
-    observe_with(cluster, name, is_active, session).await
-}
-
-/// Like [`observe`], with the objects of archived and deleted revisions whose removal has not ended.
-///
-/// # Errors
-/// As [`observe`].
-pub(crate) async fn observe_remaining(
-    cluster: &Cluster,
-    name: &str,
-    session: &Session,
-) -> Result<Observed, CliError> {
-    let has_objects =
-        |set: &ClusterObjectSet| is_active(set) || set.finalizers().iter().any(|one| one == TEARDOWN);
-    observe_with(cluster, name, has_objects, session).await
-}
-
-async fn observe_with(
-    cluster: &Cluster,
-    name: &str,
-    is_read: impl Fn(&ClusterObjectSet) -> bool,
-    session: &Session,
-) -> Result<Observed, CliError> {
     let extension = extension(cluster, name, session).await?;
     let sets = revisions(cluster, name, session).await?;
     let _step = session.progress.step(format!("reading the objects of {name}"));
-    session.interruptible(below(cluster, extension, sets, is_read)).await
+    session.interruptible(below(cluster, extension, sets)).await
 }
 
 /// The extension `name`.
@@ -179,13 +154,8 @@ pub(crate) async fn revisions(
     let what = format!("the revisions (ClusterObjectSets) of {}", quote(name));
     let mut sets = cluster.call(&what, api.list(&of_name), session).await?.items;
     sets.retain(|set| olm_request::owner(set) == Some(name));
-    sets.sort_by_key(|set| (number(set), set.name_any()));
+    sets.sort_by_key(|set| (set.number(), set.name_any()));
     Ok(sets)
-}
-
-/// `spec.revision`, or 0.
-pub(crate) fn number(set: &ClusterObjectSet) -> i64 {
-    set.spec.as_ref().map_or(0, |spec| spec.revision)
 }
 
 /// The revision as owner of its objects.
@@ -193,14 +163,9 @@ pub(crate) fn owner(set: &ClusterObjectSet) -> Owner {
     Owner {
         name: set.name_any(),
         uid: set.uid().unwrap_or_default(),
-        number: number(set),
+        number: set.number(),
         extension: olm_request::owner(set).unwrap_or_default().to_owned(),
     }
-}
-
-/// Reports whether the revision is neither archived nor being deleted.
-pub(crate) fn is_active(set: &ClusterObjectSet) -> bool {
-    set.spec.is_some() && !set.is_archived() && set.metadata.deletion_timestamp.is_none()
 }
 
 /// Stored content of a revision. The error contains the reason for which it cannot be read.
@@ -222,15 +187,12 @@ pub(crate) async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<
     resolve_as_is(spec, cluster.namespace(), &found)
 }
 
-async fn below(
-    cluster: &Cluster,
-    extension: ClusterExtension,
-    sets: Vec<ClusterObjectSet>,
-    is_read: impl Fn(&ClusterObjectSet) -> bool,
-) -> Observed {
+async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<ClusterObjectSet>) -> Observed {
     let mut contents = Vec::new();
     for set in &sets {
-        contents.push(if is_read(set) { stored(cluster, set).await } else { Ok(Vec::new()) });
+        // Archived and deleted revisions have objects until their removal ends.
+        let has_objects = set.is_active() || set.finalizers().iter().any(|one| one == TEARDOWN);
+        contents.push(if has_objects { stored(cluster, set).await } else { Ok(Vec::new()) });
     }
     let held = contents.iter().flatten().flatten().flat_map(|phase| &phase.objects);
     let live = live(cluster, held.map(|held| ObjectKey::of(&held.object))).await;
@@ -260,17 +222,9 @@ async fn causes(cluster: &Cluster, live: &HashMap<ObjectKey, Live>) -> HashMap<O
         Live::Found(object) if key.gvk.kind == "Deployment" && !is_available(object) => Some((key, object)),
         _ => None,
     });
-    let mut causes = HashMap::new();
+    let (engine, mut causes) = (KubeCluster::new(cluster.client().clone()), HashMap::new());
     for (key, deployment) in deployments.take(DEPLOYMENTS) {
-        let mut cause = of_deployment(deployment);
-        if let Some(selector) = selector(deployment).filter(|_| cause.is_none()) {
-            let api: Api<Pod> = Api::namespaced(cluster.client().clone(), &key.namespace);
-            let page = ListParams::default().labels(&selector).limit(PODS);
-            let listed = olm_runtime::cluster::within_deadline(api.list(&page)).await;
-            let pods = listed.map(|found| found.items).unwrap_or_default();
-            let pods: Vec<Value> = pods.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect();
-            cause = of_pods(&pods, Timestamp::now());
-        }
+        let cause = engine.blocked_pods(deployment).await;
         causes.extend(cause.map(|cause| (key.clone(), cause)));
     }
     causes

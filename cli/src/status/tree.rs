@@ -14,9 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::health::{Health, Hold, is_paused};
-use super::observe::{
-    Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, is_active, number, owner,
-};
+use super::observe::{Live, Observed, ObservedObject, ObservedPhase, ObservedRevision, owner};
 use crate::output::qualified;
 
 /// Extension as JSON or YAML.
@@ -234,13 +232,18 @@ impl ExtensionState {
             revisions: Vec::new(),
         }
     }
-}
 
-impl ExtensionState {
     /// Sentence about the first Deployment whose pods are not ready for a known reason, and whether waiting is futile.
     pub(crate) fn blocked_pods(&self) -> Option<(String, bool)> {
         self.revisions.iter().find_map(RevisionState::blocked_pods)
     }
+}
+
+/// Newest active revision, with its state.
+fn newest(observed: &Observed) -> Option<(&ClusterObjectSet, RevisionState)> {
+    let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
+    let newest = observed.revisions.iter().rev().find(|revision| revision.set.is_active())?;
+    Some((&newest.set, RevisionState::new(newest, &sets)))
 }
 
 /// Installed bundle according to the status.
@@ -251,23 +254,18 @@ pub(crate) fn installed(extension: &ClusterExtension) -> Option<BundleState> {
 
 /// First unsettled object of the newest active revision, with the reason.
 pub(crate) fn blocker(observed: &Observed) -> Option<String> {
-    let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
-    let newest = observed.revisions.iter().rev().find(|revision| is_active(&revision.set))?;
-    RevisionState::new(newest, &sets).blocker()
+    newest(observed)?.1.blocker()
 }
 
 /// Failure of the newest active revision that lasts until its content changes: of its pods, or a refused CRD.
 pub(crate) fn futile(observed: &Observed) -> Option<String> {
-    let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
-    let newest = observed.revisions.iter().rev().find(|revision| is_active(&revision.set))?;
-    let pods = RevisionState::new(newest, &sets).blocked_pods();
-    let progressing = newest.set.condition(types::PROGRESSING).map(|condition| condition.message.as_str());
-    let refused = progressing.filter(|message| {
-        let (_, crd) =
-            message.split_once("CustomResourceDefinition.apiextensions.k8s.io ").unwrap_or_default();
-        crd.contains(" is invalid: ")
-    });
-    pods.filter(|(_, is_final)| *is_final).map(|(why, _)| why).or_else(|| refused.map(str::to_owned))
+    let (set, state) = newest(observed)?;
+    if let Some((why, true)) = state.blocked_pods() {
+        return Some(why);
+    }
+    let message = &set.condition(types::PROGRESSING)?.message;
+    let (_, refused) = message.split_once("CustomResourceDefinition.apiextensions.k8s.io ")?;
+    refused.contains(" is invalid: ").then(|| message.clone())
 }
 
 /// Reports whether the revision adopted an installation from the reference's Helm applier
@@ -287,8 +285,8 @@ impl RevisionState {
     fn new(observed: &ObservedRevision, all: &[&ClusterObjectSet]) -> Self {
         let ObservedRevision { set, content } = observed;
         let (phases, unreadable) = match content {
+            _ if !set.is_active() => (Vec::new(), None),
             Err(why) => (Vec::new(), Some(why.clone())),
-            Ok(_) if !is_active(set) => (Vec::new(), None),
             Ok(phases) => match ObjectJudge::new(set, all) {
                 Ok(judge) => (judge.phases(phases), None),
                 Err(why) => (Vec::new(), Some(why)),
@@ -299,14 +297,11 @@ impl RevisionState {
 
     /// State of a revision without its objects.
     pub(crate) fn alone(set: &ClusterObjectSet) -> Self {
-        let annotation = |key: &str| {
-            let all = set.metadata.annotations.as_ref();
-            all.and_then(|all| all.get(key)).cloned().unwrap_or_default()
-        };
+        let annotation = |key: &str| set.annotation(key).unwrap_or_default().to_owned();
         let conditions = set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         Self {
             name: set.metadata.name.clone().unwrap_or_default(),
-            revision: number(set),
+            revision: set.number(),
             stage: Stage::of(set, &conditions),
             succeeded: conditions::is_true(&conditions, types::SUCCEEDED),
             bundle: annotation(annotations::BUNDLE_NAME),
@@ -382,7 +377,7 @@ impl<'a> ObjectJudge<'a> {
         let owner = owner(set);
         let specs = set.spec.as_ref().map(|spec| spec.progression_probes.as_slice()).unwrap_or_default();
         let probes = Probes::new(specs).map_err(|error| error.to_string())?;
-        let active = all.iter().filter(|other| is_active(other)).filter_map(|other| other.uid());
+        let active = all.iter().filter(|other| other.is_active()).filter_map(|other| other.uid());
         Ok(Self { siblings: active.filter(|uid| *uid != owner.uid).collect(), owner, probes, all })
     }
 

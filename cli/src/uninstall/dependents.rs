@@ -25,12 +25,9 @@ pub(super) async fn dependents(
     let rules = |of: &ClusterExtension| ExtensionRules::of(of.metadata.annotations.as_ref(), settings);
     let name = extension.name_any();
     let all = cluster.extensions(session).await?;
-    let protected: BTreeMap<String, ExtensionRules> = all
-        .iter()
-        .map(|other| (other, rules(other)))
-        .filter(|(other, rules)| other.name_any() != name && rules.protect(other))
-        .map(|(other, rules)| (other.name_any(), rules))
-        .collect();
+    let is_protected = |other: &&ClusterExtension| other.name_any() != name && rules(other).protect(other);
+    let protected = all.iter().filter(is_protected).map(|other| (other.name_any(), rules(other)));
+    let protected: BTreeMap<String, ExtensionRules> = protected.collect();
     if protected.is_empty() || rules(extension).ignore_dependents {
         return Ok(Vec::new());
     }

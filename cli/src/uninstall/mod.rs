@@ -116,8 +116,8 @@ pub(crate) struct PlannedUninstall {
     pub(crate) extension: ClusterExtension,
     /// CRDs whose custom resources cannot be counted, and other unknown effects, with the reason.
     pub(crate) notes: Vec<String>,
+    pub(crate) plan: UninstallPlan,
     sets: Vec<ClusterObjectSet>,
-    plan: UninstallPlan,
     keep_crds: bool,
 }
 
@@ -133,7 +133,7 @@ impl PlannedUninstall {
         keep_crds: bool,
         session: &Session,
     ) -> Result<Self, CliError> {
-        let observed = observe::observe_remaining(cluster, name, session).await?;
+        let observed = observe::observe(cluster, name, session).await?;
         let mut plan = UninstallPlan::new(&observed, keep_crds);
         let mut notes = Vec::new();
         for definition in &mut plan.definitions {
@@ -146,21 +146,6 @@ impl PlannedUninstall {
         }
         let sets = observed.revisions.into_iter().map(|revision| revision.set).collect();
         Ok(Self { extension: observed.extension, notes, sets, plan: plan.counted(), keep_crds })
-    }
-
-    /// Error if the policy of the extension forbids to uninstall it now.
-    pub(crate) fn blocked(&self) -> Option<CliError> {
-        self.plan.blocked()
-    }
-
-    /// Confirmation question.
-    pub(crate) fn question(&self) -> String {
-        self.plan.question()
-    }
-
-    /// Text output.
-    pub(crate) fn text(&self) -> String {
-        self.plan.text()
     }
 
     /// Deletes the extension. If CRDs are kept, first waits up to `limit` until operator-controller has applied the
@@ -248,7 +233,7 @@ async fn policy_applied(
     let name = extension.name_any();
     let poll = async || {
         let sets = observe::revisions(cluster, &name, session).await?;
-        let without = sets.iter().filter(|set| observe::is_active(set)).find(|set| !keeps(set));
+        let without = sets.iter().filter(|set| set.is_active()).find(|set| !keeps(set));
         Ok(match without {
             Some(set) => Completion::InProgress(format!(
                 "revision {} does not have the policy KeepCRDs yet",

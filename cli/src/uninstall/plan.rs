@@ -19,7 +19,7 @@ use crate::status::observe::{Live, Observed};
 /// Uninstall plan as JSON or YAML.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct UninstallPlan {
+pub(crate) struct UninstallPlan {
     pub(super) extension: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     bundle: Option<String>,
@@ -139,7 +139,7 @@ impl UninstallPlan {
     }
 
     /// Failure if the extension's policy forbids to uninstall it now.
-    pub(super) fn blocked(&self) -> Option<CliError> {
+    pub(crate) fn blocked(&self) -> Option<CliError> {
         let (count, first) =
             (self.custom_resources, self.definitions.iter().find_map(|one| one.first.as_ref()));
         (self.uninstall_policy == UninstallPolicy::BlockIfInUse && count > 0).then(|| {
@@ -153,7 +153,7 @@ impl UninstallPlan {
     }
 
     /// Confirmation question.
-    pub(super) fn question(&self) -> String {
+    pub(crate) fn question(&self) -> String {
         let deleted = self.definitions.iter().filter(|one| !one.kept).count();
         let definitions = match deleted {
             0 => String::new(),
@@ -168,7 +168,7 @@ impl UninstallPlan {
     }
 
     /// Text output.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let mut fields = Fields::default();
         fields.add(0, "Extension", &self.extension);
         fields.add(0, "Installed", self.bundle.as_deref().unwrap_or("nothing"));

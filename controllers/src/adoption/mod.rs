@@ -161,10 +161,7 @@ impl Adoption {
         let owner = Extension {
             name: extension.name_any(),
             uid: extension.uid().unwrap_or_default(),
-            progress_deadline_minutes: extension
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.progress_deadline_minutes),
+            progress_deadline_minutes: extension.spec.as_ref().and_then(|one| one.progress_deadline_minutes),
         };
         let Release { bundle, objects } = release;
         let objects = olm_bundle::distinct(objects);
@@ -223,7 +220,7 @@ fn not_owned(names: &str) -> String {
 /// Reports whether the revision was made from a Helm release. No other revision is set to succeeded here.
 fn is_migrated(set: &ClusterObjectSet) -> bool {
     let is_marked = set.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true");
-    is_marked && olm_revision::generate::number_of(set) == 1
+    is_marked && set.number() == 1
 }
 
 #[cfg(test)]

@@ -33,7 +33,6 @@ use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{Injection, InjectionKind, Serving};
 use olm_revision::content::resolve_as_is;
-use olm_revision::generate::number_of;
 use olm_runtime::events::Events;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -237,7 +236,7 @@ impl Provider {
     async fn revisions(&self, owner: &Owner) -> (Vec<Arc<Needs>>, Option<InstallError>) {
         let mut sets = self.cache.labeled(&owner.name);
         sets.retain(|set| is_active_revision_of(set, owner));
-        sets.sort_by_key(|set| std::cmp::Reverse(number_of(set)));
+        sets.sort_by_key(|set| std::cmp::Reverse(set.number()));
         let mut read = self.with_state(owner, |known| std::mem::take(&mut known.read));
         let (mut needs, mut unread) = (Vec::new(), None);
         let mut now_read = HashMap::new();
@@ -381,10 +380,7 @@ impl Provider {
 
 /// Returns `true` if the revision is active and does not belong to an earlier extension of the same name.
 fn is_active_revision_of(set: &ClusterObjectSet, owner: &Owner) -> bool {
-    let controller = set.owner_references().iter().find(|reference| reference.controller == Some(true));
-    controller.is_none_or(|reference| reference.uid == owner.uid)
-        && set.metadata.deletion_timestamp.is_none()
-        && set.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Active)
+    set.is_active() && set.controller().is_none_or(|reference| reference.uid == owner.uid)
 }
 
 /// Returns the time until `until`, zero if it has passed.

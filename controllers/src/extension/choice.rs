@@ -63,6 +63,24 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
+    /// Choice of the bundle of a revision, without a catalog.
+    fn kept(
+        revision: &Revision,
+        rules: &ExtensionRules,
+        deprecation: DeprecationData,
+        findings: Findings,
+    ) -> Self {
+        Self {
+            target: of_revision(revision, rules),
+            catalog: None,
+            deprecation,
+            findings,
+            events: Vec::new(),
+            together: Together::new(),
+            requeue: false,
+        }
+    }
+
     /// `bundle … version … from catalog …`
     pub(super) fn described(&self) -> String {
         let BundleIdentity { name, version, .. } = &self.target;
@@ -140,15 +158,7 @@ pub(crate) fn underway(question: ChoiceRequest<'_>, changed: bool) -> Option<Cho
     let ChoiceRequest { filter, states, rules } = question;
     let changed = changed || states.is_newest_removed;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
-    Some(Choice {
-        target: of_revision(rolling, rules),
-        catalog: None,
-        deprecation: DeprecationData::Unchanged,
-        findings: Findings::unchanged(rules),
-        events: Vec::new(),
-        together: Together::new(),
-        requeue: false,
-    })
+    Some(Choice::kept(rolling, rules, DeprecationData::Unchanged, Findings::unchanged(rules)))
 }
 
 /// Catalogs that the extension selects.
@@ -294,16 +304,7 @@ impl<'a> ChoiceRequest<'a> {
         let deprecation =
             if inputs.catalog_exists { DeprecationData::Unchanged } else { DeprecationData::None };
         if let Some(kept) = kept.filter(|kept| admits(filter, &kept.bundle)) {
-            let target = of_revision(kept, rules);
-            return Ok(Choice {
-                target,
-                catalog: None,
-                deprecation,
-                findings,
-                events: Vec::new(),
-                together: Together::new(),
-                requeue,
-            });
+            return Ok(Choice { requeue, ..Choice::kept(kept, rules, deprecation, findings) });
         }
         let awaits_content = matches!(error, ResolveError::Catalog { fault: CatalogError::NotCached(_), .. });
         let failure = InstallError::retry(with_hints(error, hints));

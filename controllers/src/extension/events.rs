@@ -149,11 +149,9 @@ pub(super) fn resolution(explanation: &Explanation) -> String {
     let mut note =
         format!("chose bundle {} version {} from catalog {}", chosen.bundle, chosen.version, chosen.catalog);
     if let Some(installed) = &explanation.installed {
-        let edges: Vec<String> = chosen
-            .edges
-            .iter()
-            .map(|edge| format!("{} in channel {}", edge.rule.as_str(), edge.channel))
-            .collect();
+        let edges = chosen.edges.iter();
+        let edges: Vec<String> =
+            edges.map(|edge| format!("{} in channel {}", edge.rule.as_str(), edge.channel)).collect();
         let by =
             if edges.is_empty() { "without an edge".to_owned() } else { format!("by {}", edges.join(", ")) };
         note += &format!(", which follows {installed} {by}");
@@ -177,10 +175,8 @@ fn passed_over(explanation: &Explanation) -> Vec<String> {
     let mut passed = Vec::new();
     for catalog in &explanation.catalogs {
         let chosen = catalog.bundles.iter().position(|bundle| bundle.fate == Fate::Chosen);
-        let rivals = catalog
-            .bundles
-            .iter()
-            .filter(|bundle| matches!(bundle.fate, Fate::Deprecated | Fate::Priority | Fate::Tie));
+        let is_rival = |fate: &Fate| matches!(fate, Fate::Deprecated | Fate::Priority | Fate::Tie);
+        let rivals = catalog.bundles.iter().filter(|bundle| is_rival(&bundle.fate));
         let better = catalog.bundles.iter().take(chosen.unwrap_or_default());
         let reported = if chosen.is_some() { better.collect::<Vec<_>>() } else { rivals.collect() };
         passed.extend(reported.into_iter().map(|bundle| format!("{} ({})", bundle.bundle, bundle.why)));

@@ -30,10 +30,8 @@ impl Context {
             if number % CONTENT_ROUNDS == 0 {
                 let mut existing = self.extensions_in_store.state();
                 existing.retain(|extension| extension.metadata.deletion_timestamp.is_none());
-                self.parts
-                    .bundles
-                    .sweep(existing.iter().map(|extension| extension.name_any()).collect())
-                    .await;
+                let names = existing.iter().map(|extension| extension.name_any()).collect();
+                self.parts.bundles.sweep(names).await;
             }
         }
     }
@@ -62,12 +60,8 @@ impl Context {
             .follow(|extension, revision| {
                 self.memories.content_lost(extension);
                 // A Secret of a deleted or archived revision is not needed.
-                let is_needed = self.revisions_of(extension).iter().any(|set| {
-                    set.name_any() == revision
-                        && set.metadata.deletion_timestamp.is_none()
-                        && !set.is_archived()
-                });
-                if is_needed {
+                let sets = self.revisions_of(extension);
+                if sets.iter().any(|set| set.is_active() && set.name_any() == revision) {
                     requeue_extension(requeue, extension);
                 }
             })

@@ -52,10 +52,8 @@ impl Context {
         let sets = self.revisions_of(&name);
         let states = revisions::states_of(extension, &sets);
         let installed = states.installed?.bundle;
-        let moved = states
-            .rolling_out
-            .last()
-            .and_then(|newest| sets.iter().find(|set| set.name_any() == newest.name));
+        let moved = states.rolling_out.last();
+        let moved = moved.and_then(|newest| sets.iter().find(|set| set.name_any() == newest.name));
         let moved = moved.map(|set| Installed::read(set).0.provider(&Default::default()));
         let all = self.parts.catalog_store.state();
         let selected = choice::selected(&filter, &all).unwrap_or_default();

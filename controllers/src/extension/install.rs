@@ -195,7 +195,10 @@ impl Context {
         let (failed_checks, image) = (rendered.failed_checks.clone(), rendered.image.clone());
         let (mut warnings, digest) = (rendered.warnings.clone(), rendered.plan.clone());
         let policy = observed.rules.uninstall_policy.map(|policy| policy.as_str());
-        let draft = draft(&name, &inputs, rendered)?.uninstalled_as(policy);
+        let replaces = observed.rules.replaces_immutable.then_some("Allow");
+        let draft = draft(&name, &inputs, rendered)?
+            .annotated(annotations::EXT_UNINSTALL_POLICY, policy)
+            .annotated(annotations::EXT_REPLACE_IMMUTABLE, replaces);
         let plan = self.revisions.plan(&name, &draft, newest(&self.revisions_of(&name))).boxed().await?;
         let before = plan.newest().map(Revision::of);
         if plan.makes_revision()
@@ -367,10 +370,8 @@ impl Context {
     /// # Errors
     /// A Secret is missing. Those of the other revisions were recreated.
     pub(super) async fn verify_content(&self, observed: &Observed<'_>) -> Result<(), InstallError> {
-        let is_active =
-            |set: &&Arc<ClusterObjectSet>| !set.is_archived() && set.metadata.deletion_timestamp.is_none();
         let mut verified = Ok(());
-        for set in observed.sets.iter().filter(is_active) {
+        for set in observed.sets.iter().filter(|set| set.is_active()) {
             let revision = Revision::of(set);
             let inputs = observed.inputs(&choice::of_revision(&revision, &observed.rules));
             let inputs = RevisionInputs { namespaces: revision.namespaces, ..inputs };
@@ -477,9 +478,9 @@ fn draft(name: &str, inputs: &RevisionInputs, rendered: Rendered) -> Result<Draf
         progress_deadline_minutes: inputs.deadline,
     };
     let identity = BundleIdentity { properties, max_openshift_version, ..inputs.bundle.clone() };
-    block_in_place(|| Draft::new(owner, &identity, olm_bundle::distinct(objects)))
-        .map(|draft| draft.applied_as(inputs.account.as_deref()).watching(inputs.namespaces.as_deref()))
-        .map_err(invalid)
+    let draft = block_in_place(|| Draft::new(owner, &identity, olm_bundle::distinct(objects)));
+    let draft = draft.map_err(invalid)?.watching(inputs.namespaces.as_deref());
+    Ok(draft.annotated(annotations::EXT_SERVICE_ACCOUNT, inputs.account.as_deref()))
 }
 
 /// Limits the length of the extension name: names of revisions are label values.

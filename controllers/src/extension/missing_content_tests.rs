@@ -5,8 +5,8 @@ use std::fs;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
 use kube::core::ObjectMeta;
+use olm_api::ClusterExtension;
 use olm_api::conditions::{self, Status, types};
-use olm_api::{ClusterExtension, ClusterObjectSet};
 use serde_json::json;
 
 use super::fixture::{DONE, Fixture, installed, version};
@@ -116,7 +116,7 @@ async fn restored_backup_keeps_content_secrets() {
     let secrets = &fixture.context().ref_secrets;
     let is_seen = async || secrets.abandoned(|_| false).contains("demo").then_some(());
     fixture.eventually("Secrets without owner", is_seen).await;
-    secrets.sweep::<ClusterObjectSet>("demo", &[]).await.unwrap();
+    secrets.sweep("demo", &[]).await.unwrap();
     assert_eq!(fixture.content("demo-2").await, names);
     fixture.create("demo", &json!({}), &json!({})).await;
     fixture.revision("demo-1").await;

@@ -6,6 +6,7 @@
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -17,7 +18,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels, names};
 use olm_revision::content::secrets;
-use olm_revision::generate::{number_of, secret_owner};
+use olm_revision::generate::secret_owner;
 use olm_runtime::cluster::within_deadline;
 use parking_lot::Mutex;
 use serde_json::json;
@@ -65,6 +66,11 @@ enum Fate {
 }
 
 impl ObservedSecret {
+    /// Reports whether it has been without an owner for this time.
+    fn is_unowned_for(&self, time: Duration) -> bool {
+        self.unowned.is_some_and(|since| since.elapsed() >= time)
+    }
+
     /// Next step for the Secret `name`, from the revisions of its extension. Pure.
     fn fate<S: Borrow<ClusterObjectSet>>(&self, name: &str, sets: &[S], namespace: &str) -> Fate {
         let refers = |set: &&ClusterObjectSet| {
@@ -76,9 +82,8 @@ impl ObservedSecret {
             let owner = secret_owner(set).filter(|owner| owner.name == self.revision);
             return owner.map_or(Fate::Kept, Fate::Owned);
         }
-        let number = self.revision.strip_prefix(&self.extension).and_then(|rest| rest.strip_prefix('-'));
-        let number = number.and_then(|number| number.parse::<i64>().ok());
-        match number.is_some_and(|number| all.any(|set| number_of(set) >= number)) {
+        let number = names::revision_number(&self.extension, &self.revision);
+        match number.is_some_and(|number| all.any(|set| set.number() >= number)) {
             true => Fate::Superseded,
             false => Fate::Kept,
         }
@@ -157,8 +162,10 @@ impl RefSecrets {
     /// once per Secret. Other extensions are returned until the Secret is gone.
     pub(super) fn abandoned(&self, exists: impl Fn(&str) -> bool) -> BTreeSet<String> {
         let mut known = self.known.lock();
-        let abandoned =
-            known.values_mut().filter(|observed| self.is_abandoned(observed)).filter_map(|observed| {
+        let abandoned = known
+            .values_mut()
+            .filter(|observed| observed.is_unowned_for(self.abandoned))
+            .filter_map(|observed| {
                 let is_known =
                     exists(&observed.extension) && std::mem::replace(&mut observed.is_announced, true);
                 (!is_known).then(|| observed.extension.clone())
@@ -172,21 +179,19 @@ impl RefSecrets {
     ///
     /// # Errors
     /// The API server did not answer, or rejected a request.
-    pub(super) async fn sweep<S: Borrow<ClusterObjectSet>>(
+    pub(super) async fn sweep(
         &self,
         extension: &str,
-        known: &[S],
+        known: &[Arc<ClusterObjectSet>],
     ) -> Result<(), InstallError> {
-        let abandoned: BTreeMap<String, ObservedSecret> = self
-            .known
-            .lock()
-            .iter()
-            .filter(|(_, observed)| observed.extension == extension && self.is_abandoned(observed))
-            .filter(|(name, observed)| {
-                is_expired(observed) || observed.fate(name, known, &self.namespace) != Fate::Kept
-            })
-            .map(|(name, observed)| (name.clone(), observed.clone()))
-            .collect();
+        let is_due = |(name, observed): &(&String, &ObservedSecret)| {
+            let may_go = || observed.fate(name, known, &self.namespace) != Fate::Kept;
+            observed.extension == extension
+                && observed.is_unowned_for(self.abandoned)
+                && (observed.is_unowned_for(KEPT) || may_go())
+        };
+        let owned = |(name, observed): (&String, &ObservedSecret)| (name.clone(), observed.clone());
+        let abandoned: BTreeMap<_, _> = self.known.lock().iter().filter(is_due).map(owned).collect();
         for (name, observed) in abandoned {
             let repaired = self.repair(&name, &observed).await;
             if let Some(observed) = self.known.lock().get_mut(&name).filter(|_| !matches!(repaired, Ok(true)))
@@ -212,7 +217,7 @@ impl RefSecrets {
     async fn repair(&self, name: &str, observed: &ObservedSecret) -> Result<bool, InstallError> {
         let (extension, revision) = (&observed.extension, &observed.revision);
         let fate = observed.fate(name, &self.revisions(observed).await?, &self.namespace);
-        if fate == Fate::Kept && !is_expired(observed) {
+        if fate == Fate::Kept && !observed.is_unowned_for(KEPT) {
             return Ok(true);
         }
         let answer = if let Fate::Owned(owner) = fate {
@@ -246,15 +251,6 @@ impl RefSecrets {
             known.remove(name);
         }
     }
-
-    fn is_abandoned(&self, observed: &ObservedSecret) -> bool {
-        observed.unowned.is_some_and(|since| since.elapsed() >= self.abandoned)
-    }
-}
-
-/// Reports whether no restore is expected any more.
-fn is_expired(observed: &ObservedSecret) -> bool {
-    observed.unowned.is_some_and(|since| since.elapsed() >= KEPT)
 }
 
 #[cfg(test)]

@@ -223,10 +223,11 @@ async fn recreated_extension_is_installed_beside_the_removal_of_the_former_one()
 
 // docs/design/additions.md#uninstall-policy: the first pass over a revision obeys the policy.
 #[tokio::test(flavor = "multi_thread")]
-async fn new_revision_is_created_with_uninstall_policy() {
+async fn new_revision_is_created_with_the_annotations_that_its_first_pass_obeys() {
     let fixture = Fixture::start().await;
     fixture.create("demo", &json!({}), &json!({})).await;
-    fixture.annotate("demo", &[("uninstall-policy", Some("KeepCRDs"))]).await;
+    let annotations = [("uninstall-policy", Some("KeepCRDs")), ("replace-immutable", Some("Allow"))];
+    fixture.annotate("demo", &annotations).await;
     fixture.publish("main", &[version("1.0.0", "a")]).await;
     let set = fixture.revision("demo-1").await;
     let applied = set
@@ -236,8 +237,9 @@ async fn new_revision_is_created_with_uninstall_policy() {
         .flatten()
         .find(|entry| entry.operation.as_deref() == Some("Apply"));
     let fields = serde_json::to_value(&applied.unwrap().fields_v1).unwrap();
-    let key = format!("f:{}", annotations::EXT_UNINSTALL_POLICY);
-    assert!(fields["f:metadata"]["f:annotations"].get(&key).is_some(), "{fields}");
+    for key in [annotations::EXT_UNINSTALL_POLICY, annotations::EXT_REPLACE_IMMUTABLE] {
+        assert!(fields["f:metadata"]["f:annotations"].get(format!("f:{key}")).is_some(), "{fields}");
+    }
 }
 
 // docs/design/apply.md#keep-patch-or-create

@@ -7,7 +7,7 @@ use olm_api::cluster_extension::{BundleMetadata, RevisionStatus};
 use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 use olm_request::Refusal;
-use olm_revision::generate::{number_of, selected_namespaces};
+use olm_revision::generate::selected_namespaces;
 
 use crate::revision_writer::is_of_former;
 
@@ -36,15 +36,11 @@ pub(crate) struct Revision {
 
 impl Revision {
     pub(crate) fn of(set: &ClusterObjectSet) -> Self {
-        let annotation = |key: &str| set.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        let annotation = |key: &str| set.annotation(key).map(str::to_owned);
         Self {
             name: set.metadata.name.clone().unwrap_or_default(),
-            number: number_of(set),
-            bundle: BundleMetadata {
-                name: annotation(annotations::BUNDLE_NAME).unwrap_or_default(),
-                version: annotation(annotations::BUNDLE_VERSION).unwrap_or_default(),
-                release: annotation(annotations::BUNDLE_RELEASE),
-            },
+            number: set.number(),
+            bundle: set.bundle(),
             package: annotation(annotations::PACKAGE_NAME).unwrap_or_default(),
             image: annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default(),
             catalog_properties: annotation(annotations::EXT_CATALOG_PROPERTIES),
@@ -121,10 +117,9 @@ pub(crate) fn states_of(extension: &ClusterExtension, sets: &[Arc<ClusterObjectS
 /// Derives the states from all revisions of one extension, in any order.
 pub(super) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
     let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !set.is_archived()).collect();
-    active.sort_by_key(|set| number_of(set));
-    let newest = sets.iter().max_by_key(|set| number_of(set));
-    let is_removed = |set: &ClusterObjectSet| set.is_archived() || set.metadata.deletion_timestamp.is_some();
-    let is_newest_removed = newest.is_some_and(|newest| is_removed(newest));
+    active.sort_by_key(|set| set.number());
+    let newest = sets.iter().max_by_key(|set| set.number());
+    let is_newest_removed = newest.is_some_and(|newest| !newest.is_active());
     let mut states = RevisionStates { is_newest_removed, ..RevisionStates::default() };
     for set in active {
         let revision = Revision::of(set);

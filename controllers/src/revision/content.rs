@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::GroupVersionKind;
 use kube::{Api, ResourceExt};
-use olm_api::cluster_object_set::{LifecycleState, ObservedPhase, Phase};
+use olm_api::cluster_object_set::{ObservedPhase, Phase};
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_revision::content::{
     ContentError, ContentPhase, SecretKey, digests, resolve, resolve_as_is, secrets,
 };
 use olm_revision::digest::changed_content;
 use olm_revision::engine::Revision;
-use olm_revision::generate::{number_of, selected_namespaces};
+use olm_revision::generate::selected_namespaces;
 use olm_revision::object::ObjectKey;
 use olm_revision::observed_versions::Stamp;
 use olm_revision::plan::Owner;
@@ -191,10 +191,7 @@ impl Context {
             phases,
             probes: Probes::default(),
             selected_namespaces: selected_namespaces(set).into_iter().flatten().collect(),
-            replaces_immutable: set
-                .annotations()
-                .get(annotations::EXT_REPLACE_IMMUTABLE)
-                .is_some_and(|value| value == "Allow"),
+            replaces_immutable: set.annotation(annotations::EXT_REPLACE_IMMUTABLE) == Some("Allow"),
             creation_delay: if self.is_newest(set) { Duration::ZERO } else { self.pace.recreation },
         }
     }
@@ -228,14 +225,11 @@ impl Context {
             return Vec::new();
         };
         let counts = |other: &Arc<ClusterObjectSet>| {
-            other.metadata.uid != set.metadata.uid
-                && other.metadata.deletion_timestamp.is_none()
-                && has_same_extension(set, other)
-                && other.spec.as_ref().is_some_and(|spec| spec.lifecycle_state == LifecycleState::Active)
+            other.metadata.uid != set.metadata.uid && other.is_active() && has_same_extension(set, other)
         };
         let mut siblings = self.cache.labeled(extension);
         siblings.retain(counts);
-        siblings.sort_by_key(|sibling| number_of(sibling));
+        siblings.sort_by_key(|sibling| sibling.number());
         siblings
     }
 
@@ -255,7 +249,7 @@ pub(super) fn has_same_extension(set: &ClusterObjectSet, other: &ClusterObjectSe
 
 /// Returns group, kind and name of the controller owner.
 fn controller(set: &ClusterObjectSet) -> Option<(&str, &str, &str)> {
-    let owner = set.owner_references().iter().find(|owner| owner.controller == Some(true))?;
+    let owner = set.controller()?;
     let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
     Some((group, &owner.kind, &owner.name))
 }
@@ -270,7 +264,7 @@ pub(super) fn owner(set: &ClusterObjectSet) -> Owner {
     Owner {
         name: set.name_any(),
         uid: set.uid().unwrap_or_default(),
-        number: number_of(set),
+        number: set.number(),
         extension: set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default(),
     }
 }

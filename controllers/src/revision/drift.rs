@@ -4,8 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use olm_api::conditions::types;
 use olm_api::{ClusterObjectSet, labels};
 use olm_revision::contention::Contention;
@@ -62,12 +61,16 @@ impl DriftReporter {
 /// Returns the text of the Event, or `None` if nothing was corrected.
 fn note(revision: &str, result: &RevisionResult) -> Option<String> {
     let object = |object: &ObjectResult| {
-        let fields = object.contention.as_ref().map(Contention::summary).filter(|text| !text.is_empty());
-        let fields = fields.map_or_else(String::new, |fields| format!(" ({fields})"));
-        let next = object.contention.as_ref().map(|contention| contention.delay.as_secs());
-        let next = next.filter(|next| *next > 0);
-        let next = next.map_or_else(String::new, |next| format!(", next correction after {next} s"));
-        format!("{}{fields}{next}", object.key.kind_first())
+        let mut text = object.key.kind_first();
+        if let Some(contention) = &object.contention {
+            if !contention.fields.is_empty() {
+                text += &format!(" ({})", contention.summary());
+            }
+            if !contention.delay.is_zero() {
+                text += &format!(", next correction after {} s", contention.delay.as_secs());
+            }
+        }
+        text
     };
     let written: Vec<String> = written(result).map(object).collect();
     (!written.is_empty()).then(|| format!("revision {revision} corrected: {}", written.join(", ")))
@@ -81,16 +84,17 @@ fn is_first_delay(object: &ObjectResult) -> bool {
 /// Returns the objects that a pass has written.
 fn written(result: &RevisionResult) -> impl Iterator<Item = &ObjectResult> {
     let is_written = |action| matches!(action, Action::Created | Action::Updated | Action::Recovered);
-    let objects = result.phases.iter().flat_map(|phase| &phase.objects);
-    objects.filter(move |object| is_written(object.action))
+    result.objects().filter(move |object| is_written(object.action))
+}
+
+/// Returns a reference to the extension of the revision, or to the revision if it has none.
+pub(super) fn subject_of(set: &ClusterObjectSet) -> ObjectReference {
+    extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) })
 }
 
 /// Returns a reference to the extension that controls the revision.
 pub(super) fn extension_of(set: &ClusterObjectSet) -> Option<ObjectReference> {
-    let is_extension = |owner: &&OwnerReference| {
-        owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION
-    };
-    let owner = set.owner_references().iter().find(is_extension)?;
+    let owner = set.controller().filter(|owner| owner.kind == labels::OWNER_KIND_EXTENSION)?;
     Some(ObjectReference {
         api_version: Some(owner.api_version.clone()),
         kind: Some(owner.kind.clone()),

@@ -1,13 +1,12 @@
 //! Reports what a removal cannot delete (docs/design/apply.md#denied-deletions): while it lasts, and at its end.
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use olm_api::ClusterObjectSet;
 use olm_revision::teardown::TeardownResult;
 use olm_runtime::reconcile::ReconcileError;
 
 use super::Context;
-use super::drift::extension_of;
+use super::drift::subject_of;
 use super::status::RevisionOutcome;
 
 /// Reason of the Event about custom resources that outlive their revision.
@@ -25,28 +24,27 @@ impl Context {
         set: &ClusterObjectSet,
         done: &TeardownResult,
     ) -> Result<ClusterObjectSet, ReconcileError> {
-        let (revision, mut notes) = (set.name_any(), Vec::new());
-        if !done.terminating.is_empty() {
-            let left = done.terminating.join("; ");
+        let (revision, left, denied) = (set.name_any(), done.terminating.join("; "), done.denials());
+        let mut notes = Vec::new();
+        if !left.is_empty() {
             let note = format!(
                 "revision {revision} is removed, but custom resources are left: {left}; remove their finalizers if the \
                  operator cannot"
             );
-            self.publish(set, CUSTOM_RESOURCES_LEFT, note.clone());
-            notes.push(note);
+            notes.push((CUSTOM_RESOURCES_LEFT, note));
         }
-        if !done.denied.is_empty() {
-            let denied = done.denials();
+        if !denied.is_empty() {
             let note = format!(
                 "revision {revision} is removed, but objects are left, because their deletion is denied: {denied}"
             );
-            done.denied.iter().for_each(|(key, _)| self.measures.left(&key.gvk));
-            self.publish(set, OBJECTS_LEFT, note.clone());
-            notes.push(note);
+            notes.push((OBJECTS_LEFT, note));
         }
         if notes.is_empty() {
             return Ok(set.clone());
         }
+        done.denied.iter().for_each(|(key, _)| self.measures.left(&key.gvk));
+        notes.iter().for_each(|(reason, note)| self.publish(set, reason, note.clone()));
+        let notes: Vec<String> = notes.into_iter().map(|(_, note)| note).collect();
         self.write_outcome(set, &RevisionOutcome::Blocked(notes.join("; "))).await
     }
 
@@ -60,8 +58,6 @@ impl Context {
     /// Logs a warning and publishes it on the extension, or on the revision if it has none.
     fn publish(&self, set: &ClusterObjectSet, reason: &'static str, note: String) {
         tracing::warn!(revision = set.name_any(), reason, note, "removal is incomplete");
-        let about =
-            extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) });
-        self.events.warning(about, reason, note);
+        self.events.warning(subject_of(set), reason, note);
     }
 }

@@ -35,7 +35,6 @@ use olm_api::conditions::types;
 use olm_api::limits::{ARCHIVAL_RETRY, COLLISION_RETRY};
 use olm_api::{ClusterObjectSet, ClusterObjectSetStatus, annotations, finalizers, labels, summary};
 use olm_revision::engine::{Engine, Revision};
-use olm_revision::generate::number_of;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::probes::Probes;
 use olm_revision::result::RevisionResult;
@@ -177,11 +176,8 @@ pub async fn run(
                 let deadline = deadline::of(&set, context.pace.minute);
                 let left = deadline.and_then(|one| one.remaining(context.age(&set, one.since)));
                 let by = left.map(|left| Instant::now() + left);
-                context
-                    .reconcile_with_warnings(&set)
-                    .boxed()
-                    .await
-                    .map_err(|failure| failure.no_later_than(by))
+                let result = context.reconcile_with_warnings(&set).boxed().await;
+                result.map_err(|failure| failure.no_later_than(by))
             }
         })
         .await;
@@ -439,7 +435,7 @@ impl Context {
 
     /// Returns `true` if no active revision of the same extension has a higher number.
     fn is_newest(&self, set: &ClusterObjectSet) -> bool {
-        self.siblings(set).iter().all(|other| number_of(other) < number_of(set))
+        self.siblings(set).iter().all(|other| other.number() < set.number())
     }
 
     /// Archives every active revision of the same extension with a lower number, oldest first
@@ -447,7 +443,7 @@ impl Context {
     /// revision would count as installed in between. Returns `false` if one has changed and must be read again.
     async fn archive_previous(&self, set: &ClusterObjectSet) -> Result<bool, ReconcileError> {
         let mut is_done = true;
-        for previous in self.siblings(set).iter().filter(|other| number_of(other) < number_of(set)) {
+        for previous in self.siblings(set).iter().filter(|other| other.number() < set.number()) {
             // No resourceVersion precondition: status changes of the previous revision do not matter.
             let metadata = json!({"uid": previous.uid()});
             let patch = Patch::Merge(json!({"metadata": metadata, "spec": {"lifecycleState": "Archived"}}));

@@ -2,24 +2,18 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::api::{Api, ListParams};
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
 use olm_api::ClusterObjectSet;
-use olm_revision::blocked_pods::{MARK, of_pods, selector};
+use olm_revision::blocked_pods::MARK;
+use olm_revision::cluster::Cluster;
 use olm_revision::object::ObjectKey;
 use olm_revision::result::RevisionResult;
-use olm_runtime::cluster::within_deadline;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Context;
-use super::drift::extension_of;
+use super::drift::subject_of;
 
 const REASON: &str = "PodsNotReady";
-/// Maximum number of pods that are read.
-const PODS: u32 = 20;
 
 impl Context {
     /// Message of condition Available for a revision that is not complete, with the cause for which the pods of its first
@@ -30,7 +24,8 @@ impl Context {
         result: &RevisionResult,
     ) -> (Option<String>, Option<Duration>) {
         let (lines, uid) = (result.probe_failures(), set.uid().unwrap_or_default());
-        let unready = result.first_unready().filter(|(key, _)| is_deployment(key) && self.is_newest(set));
+        let unready =
+            result.first_unready().filter(|(key, _)| key.is("apps", "Deployment") && self.is_newest(set));
         let (Some(mut lines), Some((key, line))) = (lines.clone(), unready) else {
             self.timers.pods_ready(&uid);
             return (lines, None);
@@ -47,7 +42,7 @@ impl Context {
             lines = lines.replacen(line, &format!("{line}{}", cause.unwrap_or_default()), 1);
         }
         if lines.contains(MARK) {
-            self.events.warning(about(set), REASON, lines.clone());
+            self.events.warning(subject_of(set), REASON, lines.clone());
         }
         (Some(lines), again)
     }
@@ -57,28 +52,14 @@ impl Context {
         self.timers.pods_ready(&set.uid().unwrap_or_default());
         // The Event of the newest revision, which has the same extension, does not end with an older one.
         if self.is_newest(set) {
-            self.events.over(&about(set), REASON);
+            self.events.over(&subject_of(set), REASON);
         }
     }
 
-    /// Cause in the pods of this Deployment. `None` also without the right to read them.
+    /// Cause for which pods of this Deployment are not ready. `None` also without the right to read it or them.
     async fn cause(&self, key: &ObjectKey) -> Option<String> {
-        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &key.namespace);
-        let deployment = within_deadline(deployments.get(&key.name)).await.ok()?;
-        let selected =
-            ListParams::default().labels(&selector(&serde_json::to_value(deployment).ok()?)?).limit(PODS);
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
-        let pods = within_deadline(pods.list(&selected)).await.ok()?;
-        let pods: Vec<Value> = pods.iter().filter_map(|pod| serde_json::to_value(pod).ok()).collect();
-        Some(of_pods(&pods, jiff::Timestamp::now())?.text)
+        let cluster = &self.engine.cluster().cluster;
+        let deployment = cluster.get(key).await.ok()??;
+        Some(cluster.blocked_pods(&deployment).await?.text)
     }
-}
-
-fn is_deployment(key: &ObjectKey) -> bool {
-    key.gvk.kind == "Deployment" && key.gvk.group == "apps"
-}
-
-/// The extension of the revision, else the revision.
-fn about(set: &ClusterObjectSet) -> ObjectReference {
-    extension_of(set).unwrap_or_else(|| ObjectReference { uid: set.uid(), ..set.object_ref(&()) })
 }

@@ -13,7 +13,6 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
@@ -23,7 +22,6 @@ use olm_api::names::KEEPER;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers, labels};
 use olm_request::UninstallPolicy;
 use olm_revision::engine::Revision;
-use olm_revision::generate::number_of;
 use olm_revision::object::ObjectKey;
 use olm_revision::teardown::{CrdPolicy, NewOwner, TeardownOptions, TeardownResult};
 use olm_runtime::cluster::{describe, list_all, within_deadline};
@@ -317,11 +315,8 @@ impl Context {
         &self,
         set: &ClusterObjectSet,
     ) -> Result<Option<PartialObjectMeta<ClusterExtension>>, String> {
-        let mut owners = set.owner_references().iter();
-        let is_extension = |owner: &&OwnerReference| {
-            owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION
-        };
-        let Some(owner) = owners.find(is_extension) else { return Ok(None) };
+        let owner = set.controller().filter(|owner| owner.kind == labels::OWNER_KIND_EXTENSION);
+        let Some(owner) = owner else { return Ok(None) };
         live_extension(&self.client, owner).await.map_err(|error| {
             let error = format!("getting ClusterExtension {:?}: {error}", owner.name);
             tracing::warn!(revision = set.name_any(), error, "removal of objects failed");
@@ -336,7 +331,7 @@ impl Context {
             other.metadata.deletion_timestamp.is_some()
                 && has_finalizer(other, finalizers::TEARDOWN)
                 && has_same_extension(set, other)
-                && number_of(other) > number_of(set)
+                && other.number() > set.number()
         };
         self.cache.labeled(extension).iter().find(|other| is_newer(other)).map(|other| other.name_any())
     }

@@ -322,26 +322,18 @@ impl Watch {
 /// in the label are added.
 fn owning_revisions(object: &PartialObjectMeta<DynamicObject>, users: &HashSet<String>) -> Vec<String> {
     let group = format!("{}/", names::GROUP);
-    let owners = object
-        .owner_references()
-        .iter()
-        .filter(|owner| owner.kind == "ClusterObjectSet" && owner.api_version.starts_with(&group));
-    let mut names: Vec<String> = owners.map(|owner| owner.name.clone()).collect();
+    let mut owners = object.owner_references().to_vec();
+    owners.retain(|owner| owner.kind == "ClusterObjectSet" && owner.api_version.starts_with(&group));
+    let mut names: Vec<String> = owners.into_iter().map(|owner| owner.name).collect();
     let has_owner = !names.is_empty();
     let extension = object.labels().get(labels::OWNER_NAME).filter(|name| !name.is_empty());
+    let Some(extension) = extension else { return names };
     let number = object.annotations().get(annotations::REVISION).and_then(|number| number.parse().ok());
-    if let (Some(extension), Some(number)) = (extension, number) {
-        let applied_by = names::revision_name(extension, number);
-        if !names.contains(&applied_by) {
-            names.push(applied_by);
-        }
-    }
-    if let Some(extension) = extension
-        && !has_owner
-        && !names.iter().any(|name| users.contains(name))
-    {
-        let number = |name: &str| name.strip_prefix(extension)?.strip_prefix('-')?.parse::<u32>().ok();
-        names.extend(users.iter().filter(|name| number(name).is_some()).cloned());
+    let applied_by = number.map(|number| names::revision_name(extension, number));
+    names.extend(applied_by.filter(|name| !names.contains(name)));
+    if !has_owner && !names.iter().any(|name| users.contains(name)) {
+        let is_of_extension = |name: &&String| names::revision_number(extension, name).is_some();
+        names.extend(users.iter().filter(is_of_extension).cloned());
     }
     names
 }

@@ -25,7 +25,7 @@ pub struct Target<'a> {
 
 /// Newest revision, unless it is archived.
 pub fn newest_active(revisions: &[ClusterObjectSet]) -> Option<&ClusterObjectSet> {
-    revisions.iter().max_by_key(|set| number(set)).filter(|set| !set.is_archived())
+    revisions.iter().max_by_key(|set| set.number()).filter(|set| !set.is_archived())
 }
 
 /// Change from the newest active one of all `revisions` to `target`. `content` are the objects of the former, if they
@@ -40,10 +40,10 @@ pub fn change(
         return PlannedChange { digest, is_first: true, changes_bundle: true, ..PlannedChange::default() };
     };
     let has_image = |set: &ClusterObjectSet| {
-        let image = annotation(set, annotations::BUNDLE_REFERENCE).unwrap_or_default();
+        let image = set.annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default();
         image.rsplit_once('@').is_some_and(|(_, digest)| digest == target.image)
     };
-    let had_image = revisions.iter().any(|set| number(set) < number(newest) && has_image(set));
+    let had_image = revisions.iter().any(|set| set.number() < newest.number() && has_image(set));
     let gained = content.map(|content| permissions::changes(content, target.objects));
     let own = operator_condition(target.objects);
     let is_gain = |gained: &Permission| !own.as_ref().is_some_and(|own| is_about(gained, own));
@@ -71,18 +71,10 @@ fn is_about(permission: &Permission, (namespace, name): &(String, String)) -> bo
 
 /// Reports whether the target has a lower version than the revision.
 fn is_lower(target: &Target<'_>, revision: &ClusterObjectSet) -> bool {
-    let version = annotation(revision, annotations::BUNDLE_VERSION).unwrap_or_default();
-    let old = VersionRelease::parse(version, annotation(revision, annotations::BUNDLE_RELEASE));
+    let version = revision.annotation(annotations::BUNDLE_VERSION).unwrap_or_default();
+    let old = VersionRelease::parse(version, revision.annotation(annotations::BUNDLE_RELEASE));
     let new = VersionRelease::parse(target.version, target.release);
     matches!((new, old), (Ok(new), Ok(old)) if new < old)
-}
-
-fn annotation<'a>(set: &'a ClusterObjectSet, key: &str) -> Option<&'a str> {
-    set.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-}
-
-fn number(set: &ClusterObjectSet) -> i64 {
-    set.spec.as_ref().map_or(0, |spec| spec.revision)
 }
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ impl Revision {
             return None;
         }
         let extension = label(labels::OWNER_NAME)?.clone();
-        let annotation = |key| set.metadata.annotations.as_ref()?.get(key).map(String::as_str);
+        let annotation = |key| set.annotation(key);
         let filled = |key| annotation(key).filter(|text| !text.is_empty());
         let named_by_version = || {
             let (package, version) =

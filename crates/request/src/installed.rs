@@ -48,21 +48,18 @@ pub fn owner(set: &ClusterObjectSet) -> Option<&str> {
 /// Extension that owns the revision, if its bundle may be the installed one: the revision has succeeded, is not
 /// archived and is not being deleted.
 pub fn installs(set: &ClusterObjectSet) -> Option<&str> {
-    let active = set.spec.is_some() && !set.is_archived();
-    owner(set)
-        .filter(|_| active && set.is_true(types::SUCCEEDED) && set.metadata.deletion_timestamp.is_none())
+    owner(set).filter(|_| set.is_active() && set.is_true(types::SUCCEEDED))
 }
 
 /// Newest revision of each extension among those that [`installs`] accepts.
 pub fn newest<'a>(
     sets: impl IntoIterator<Item = &'a ClusterObjectSet>,
 ) -> BTreeMap<&'a str, &'a ClusterObjectSet> {
-    let number = |set: &ClusterObjectSet| set.spec.as_ref().map_or(0, |spec| spec.revision);
     let mut newest: BTreeMap<&str, &ClusterObjectSet> = BTreeMap::new();
     for set in sets {
         if let Some(extension) = installs(set) {
             let known = newest.entry(extension).or_insert(set);
-            if number(set) > number(known) {
+            if set.number() > known.number() {
                 *known = set;
             }
         }
@@ -75,37 +72,27 @@ pub fn rolling_out<'a>(
     sets: impl IntoIterator<Item = &'a ClusterObjectSet>,
     installed: &ClusterObjectSet,
 ) -> Option<&'a ClusterObjectSet> {
-    let number = |set: &ClusterObjectSet| set.spec.as_ref().map_or(0, |spec| spec.revision);
     let is_newer = |set: &&ClusterObjectSet| {
-        owner(set) == owner(installed)
-            && number(set) > number(installed)
-            && !set.is_archived()
-            && set.metadata.deletion_timestamp.is_none()
+        owner(set) == owner(installed) && set.number() > installed.number() && set.is_active()
     };
-    sets.into_iter().filter(is_newer).max_by_key(|set| number(set))
+    sets.into_iter().filter(is_newer).max_by_key(|set| set.number())
 }
 
 impl Installed {
     /// Reads the labels and annotations of a revision. UnreadableAnnotation annotations are skipped and returned.
     pub fn read(set: &ClusterObjectSet) -> (Self, Vec<UnreadableAnnotation>) {
-        let annotation = |key: &str| set.metadata.annotations.as_ref()?.get(key);
-        let text = |key: &str| annotation(key).cloned().unwrap_or_default();
-        let bundle = BundleMetadata {
-            name: text(annotations::BUNDLE_NAME),
-            version: text(annotations::BUNDLE_VERSION),
-            release: annotation(annotations::BUNDLE_RELEASE).cloned(),
-        };
         let mut unreadable = Vec::new();
         let mut properties = Vec::new();
         for key in [annotations::PROPERTIES, annotations::EXT_CATALOG_PROPERTIES] {
-            let Some(text) = annotation(key) else { continue };
+            let Some(text) = set.annotation(key) else { continue };
             match read_properties(text) {
                 Ok(read) => properties.extend(read),
                 Err(source) => unreadable.push(UnreadableAnnotation { annotation: key, source }),
             }
         }
         let extension = owner(set).unwrap_or_default().to_owned();
-        (Self::new(extension, text(annotations::PACKAGE_NAME), bundle, properties), unreadable)
+        let package = set.annotation(annotations::PACKAGE_NAME).unwrap_or_default().to_owned();
+        (Self::new(extension, package, set.bundle(), properties), unreadable)
     }
 
     /// Creates an entry from the properties of the bundle. Adds an `olm.package` property if there is none, and

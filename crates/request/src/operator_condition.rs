@@ -30,8 +30,8 @@ pub fn replaced_operator<'a>(
     match objects {
         Some(objects) => operator_condition(objects),
         None => {
-            let bundle = newest?.metadata.annotations.as_ref()?.get(annotations::BUNDLE_NAME)?;
-            Some((namespace.to_owned(), bundle.clone()))
+            let bundle = newest?.annotation(annotations::BUNDLE_NAME)?;
+            Some((namespace.to_owned(), bundle.to_owned()))
         }
     }
 }

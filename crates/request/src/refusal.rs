@@ -25,7 +25,7 @@ pub struct Refusal {
 impl Refusal {
     /// Refusal that the revision records. `None` if it cannot be read.
     pub fn of(set: &ClusterObjectSet) -> Option<Self> {
-        serde_json::from_str(set.metadata.annotations.as_ref()?.get(annotations::EXT_REFUSED)?).ok()
+        serde_json::from_str(set.annotation(annotations::EXT_REFUSED)?).ok()
     }
 
     /// Reports whether the content is still refused: the rules ask for rollbacks, and no new attempt.

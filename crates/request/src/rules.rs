@@ -146,53 +146,34 @@ impl ExtensionRules {
     pub fn of(annotations: Option<&BTreeMap<String, String>>, settings: Settings) -> Self {
         let none = BTreeMap::new();
         let mut read = Reader { annotations: annotations.unwrap_or(&none), invalid: Vec::new() };
+        let mut rules = Self { settings, ..Self::default() };
         // In the order of the keys, which is the order of `invalid`.
         let malformed = read.annotations.get(annotations::EXT_ADOPT).cloned();
         let digest = |text: &str| approval::digest(text, ADOPTION_DIGEST).map(Some);
-        let adopt = read.holding(annotations::EXT_ADOPT, digest, malformed);
-        let aggregate_api_roles = read.switch(annotations::EXT_AGGREGATE_API_ROLES);
-        let mode = read.choice(annotations::EXT_APPROVAL).unwrap_or_default();
-        let permission_increase = read.switch(annotations::EXT_APPROVE_PERMISSION_INCREASE);
-        let approved = read.read(annotations::EXT_APPROVED, |text| approval::digest(text, PLAN_DIGEST));
-        let crd_check = read.choice(annotations::EXT_CRD_CHECK);
+        rules.adopt = read.holding(annotations::EXT_ADOPT, digest, malformed);
+        rules.aggregate_api_roles = read.switch(annotations::EXT_AGGREGATE_API_ROLES);
+        rules.approval.mode = read.choice(annotations::EXT_APPROVAL).unwrap_or_default();
+        rules.approval.permission_increase = read.switch(annotations::EXT_APPROVE_PERMISSION_INCREASE);
+        let digest = |text: &str| approval::digest(text, PLAN_DIGEST);
+        rules.approval.approved = read.read(annotations::EXT_APPROVED, digest);
+        rules.crd_check = read.choice(annotations::EXT_CRD_CHECK);
         let dependencies = read.choice(annotations::EXT_DEPENDENCY_MODE);
-        let exclude_skipped = read.switch(annotations::EXT_EXCLUDE_SKIPPED);
-        let ignored_requirements = read.types(annotations::EXT_IGNORE_DEPENDENCIES);
-        let ignore_dependents = read.switch(annotations::EXT_IGNORE_DEPENDENTS);
-        let ignore_operator_condition = read.switch(annotations::EXT_IGNORE_OPERATOR_CONDITION);
-        let rollback = read.read(annotations::EXT_ON_FAILURE, |text| named(text, &[("Rollback", true)]));
-        let paused = read.switch(annotations::EXT_PAUSED);
-        let replaces_immutable =
-            read.read(annotations::EXT_REPLACE_IMMUTABLE, |text| named(text, &[("Allow", true)]));
-        let retry_requested_at = read.annotations.get(annotations::EXT_RETRY_REQUESTED_AT).cloned();
-        let uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
-        let upgrade_group = read.read(annotations::EXT_UPGRADE_GROUP, group_name);
-        let upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
-        let windows = read.holding(annotations::EXT_UPGRADE_WINDOW, str::parse, UpgradeWindows::closed());
-        Self {
-            settings: Settings { dependencies: dependencies.unwrap_or(settings.dependencies), ..settings },
-            ignored_requirements,
-            ignore_dependents,
-            upgrade_group,
-            upgrade_scope,
-            exclude_skipped,
-            crd_check,
-            paused,
-            uninstall_policy,
-            replaces_immutable: replaces_immutable.unwrap_or_default(),
-            approval: ApprovalRules {
-                mode,
-                approved,
-                permission_increase,
-                windows,
-                ignore_operator_condition,
-            },
-            rollback: rollback.unwrap_or_default(),
-            retry_requested_at,
-            adopt,
-            aggregate_api_roles,
-            invalid: read.invalid,
-        }
+        rules.settings.dependencies = dependencies.unwrap_or(settings.dependencies);
+        rules.exclude_skipped = read.switch(annotations::EXT_EXCLUDE_SKIPPED);
+        rules.ignored_requirements = read.types(annotations::EXT_IGNORE_DEPENDENCIES);
+        rules.ignore_dependents = read.switch(annotations::EXT_IGNORE_DEPENDENTS);
+        rules.approval.ignore_operator_condition = read.switch(annotations::EXT_IGNORE_OPERATOR_CONDITION);
+        rules.rollback = read.only(annotations::EXT_ON_FAILURE, "Rollback");
+        rules.paused = read.switch(annotations::EXT_PAUSED);
+        rules.replaces_immutable = read.only(annotations::EXT_REPLACE_IMMUTABLE, "Allow");
+        rules.retry_requested_at = read.annotations.get(annotations::EXT_RETRY_REQUESTED_AT).cloned();
+        rules.uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
+        rules.upgrade_group = read.read(annotations::EXT_UPGRADE_GROUP, group_name);
+        rules.upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
+        let closed = UpgradeWindows::closed();
+        rules.approval.windows = read.holding(annotations::EXT_UPGRADE_WINDOW, str::parse, closed);
+        rules.invalid = read.invalid;
+        rules
     }
 
     /// `true` unless requirements of this property type are ignored.
@@ -251,10 +232,6 @@ impl ExtensionRules {
     }
 }
 
-fn switch(text: &str) -> Result<bool, UnknownValue> {
-    named(text, &[("true", true), ("false", false)])
-}
-
 /// Name of an upgrade group, which has the syntax of a non-empty label value.
 ///
 /// # Errors
@@ -281,7 +258,13 @@ impl Reader<'_> {
     }
 
     fn switch(&mut self, key: &'static str) -> bool {
+        let switch = |text: &str| named(text, &[("true", true), ("false", false)]);
         self.read(key, switch).unwrap_or_default()
+    }
+
+    /// `true` if the annotation has its only value.
+    fn only(&mut self, key: &'static str, value: &'static str) -> bool {
+        self.read(key, |text| named(text, &[(value, true)])).unwrap_or_default()
     }
 
     /// Value of an annotation that holds upgrades. `strict` if it is unknown.

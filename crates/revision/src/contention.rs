@@ -70,7 +70,7 @@ pub(crate) struct Contentions(Mutex<HashMap<ObjectKey, BTreeMap<Field, Streak>>>
 /// Fields of an object that another client changes again and again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Contention {
-    /// Fields in the order of their paths.
+    /// Corrected fields in the order of their paths.
     pub fields: Vec<ContendedField>,
     /// Time until the next correction of the object, zero unless it is delayed.
     pub delay: Duration,
@@ -122,30 +122,22 @@ impl Contentions {
         });
         let streaks = all.entry(key.clone()).or_default();
         let mut fields = Vec::new();
-        for (manager, path) in
-            corrected.iter().flat_map(|(manager, paths)| paths.iter().map(move |path| (manager, path)))
-        {
-            let streak = streaks.entry((path.clone(), manager.clone())).or_default();
-            streak.record(now);
-            fields.push(ContendedField { path: path.clone(), manager: manager.clone(), count: streak.count });
+        for (manager, paths) in corrected {
+            for path in paths {
+                let streak = streaks.entry((path.clone(), manager.clone())).or_default();
+                streak.record(now);
+                let (path, manager) = (path.clone(), manager.clone());
+                fields.push(ContendedField { path, manager, count: streak.count });
+            }
         }
         fields.sort_by(|a, b| a.path.cmp(&b.path));
         Contention { fields, delay: delay(streaks.values(), now) }
     }
 
-    /// State of an object whose next correction is not due yet.
+    /// State of an object whose next correction is not due yet, without the fields.
     pub(crate) fn delayed(&self, key: &ObjectKey, now: Instant) -> Option<Contention> {
-        let all = self.0.lock();
-        let streaks = all.get(key)?;
-        let delay = Some(delay(streaks.values(), now)).filter(|delay| !delay.is_zero())?;
-        let field = |((path, manager), streak): (&Field, &Streak)| {
-            (streak.delayed > 0).then(|| ContendedField {
-                path: path.clone(),
-                manager: manager.clone(),
-                count: streak.count,
-            })
-        };
-        Some(Contention { fields: streaks.iter().filter_map(field).collect(), delay })
+        let delay = delay(self.0.lock().get(key)?.values(), now);
+        (!delay.is_zero()).then(|| Contention { delay, ..Contention::default() })
     }
 }
 
@@ -213,7 +205,7 @@ mod tests {
         let found = contentions.record(&key, &by("m", ".a"), now);
         assert!(found.begins());
         assert_eq!(found.summary(), ".a, changed 5 times by \"m\"");
-        assert_eq!(contentions.delayed(&key, now), Some(found));
+        assert_eq!(contentions.delayed(&key, now).unwrap().delay, found.delay);
         let found = contentions.record(&key, &by("", ".b"), now + Duration::from_secs(1));
         assert_eq!(found.summary(), ".b, removed 5 times");
         let other = ObjectKey { name: "b".to_owned(), ..key };

@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::cluster::{Cluster, ClusterError, Instances};
+use crate::cluster::{Answer, Cluster, Instances};
 use crate::content::{ContentObject, ContentPhase};
 use crate::contention::Contentions;
 use crate::error::EngineError;
@@ -29,10 +29,10 @@ use crate::observed_versions::ObservedVersions;
 use crate::plan::{Owner, Plan, add_keeper, desired};
 use crate::probes::Probes;
 use crate::recent_objects::RecentObjects;
-use crate::result::{PhaseResult, RevisionResult};
+use crate::result::{Action, PhaseResult, RevisionResult};
 use crate::validation::{phase_error, validate};
 use check::{CheckedPhase, DryRuns, ObjectCheck, Observed};
-use execute::{collided, deferred};
+use execute::{collided, unapplied};
 
 /// Revision to apply.
 #[derive(Clone, Debug)]
@@ -60,13 +60,19 @@ pub struct Revision {
 /// same revision run concurrently.
 pub struct Engine<C> {
     cluster: C,
-    observed_versions: Arc<ObservedVersions>,
-    recent_objects: Arc<RecentObjects>,
-    contentions: Arc<Contentions>,
-    /// Memories by UID of the owner.
-    pub(crate) memories: Arc<Mutex<HashMap<String, Memory>>>,
+    pub(crate) shared: Arc<Shared>,
     /// UID of the keeper, which becomes a second owner of CustomResourceDefinitions.
     pub(crate) keeper: Option<String>,
+}
+
+/// State of an engine, also for its other clients.
+#[derive(Default)]
+pub(crate) struct Shared {
+    observed_versions: Arc<ObservedVersions>,
+    recent_objects: RecentObjects,
+    contentions: Contentions,
+    /// Memories by UID of the owner.
+    pub(crate) memories: Mutex<HashMap<String, Memory>>,
 }
 
 /// Write mode of a pass.
@@ -79,26 +85,12 @@ enum Mode {
 impl<C: Cluster> Engine<C> {
     /// Creates an engine on `cluster`.
     pub fn new(cluster: C) -> Self {
-        Self {
-            cluster,
-            observed_versions: Arc::default(),
-            recent_objects: Arc::default(),
-            contentions: Arc::default(),
-            memories: Arc::default(),
-            keeper: None,
-        }
+        Self { cluster, shared: Arc::default(), keeper: None }
     }
 
     /// Engine with another client of the same cluster, which shares the memories of revisions.
     pub fn on(&self, cluster: C) -> Self {
-        Self {
-            cluster,
-            observed_versions: self.observed_versions(),
-            recent_objects: Arc::clone(&self.recent_objects),
-            contentions: Arc::clone(&self.contentions),
-            memories: Arc::clone(&self.memories),
-            keeper: None,
-        }
+        Self { cluster, shared: Arc::clone(&self.shared), keeper: None }
     }
 
     /// Sets the UID of the Namespace [`olm_api::names::KEEPER`], which becomes a second owner of
@@ -114,7 +106,7 @@ impl<C: Cluster> Engine<C> {
 
     /// Observed versions, to be updated by watches. Without updates, the engine reads every object on every pass.
     pub fn observed_versions(&self) -> Arc<ObservedVersions> {
-        Arc::clone(&self.observed_versions)
+        Arc::clone(&self.shared.observed_versions)
     }
 
     /// Applies `revision` as far as possible: phase after phase, up to the first incomplete one.
@@ -122,7 +114,7 @@ impl<C: Cluster> Engine<C> {
         self.pass(revision, Mode::Apply).await
     }
 
-    /// Reads without writing, for a paused revision. An object with pending changes gets [`crate::result::Action::Held`] and is not
+    /// Reads without writing, for a paused revision. An object with pending changes gets [`Action::Held`] and is not
     /// complete. Dry runs are made as usual.
     pub async fn observe(&self, revision: &Revision) -> RevisionResult {
         self.pass(revision, Mode::Observe).await
@@ -135,7 +127,7 @@ impl<C: Cluster> Engine<C> {
         if result.validation_error.is_some() {
             return result;
         }
-        let mut memory = self.memories.lock().remove(&owner.uid).unwrap_or_default();
+        let mut memory = self.shared.memories.lock().remove(&owner.uid).unwrap_or_default();
         memory.removed.clear();
         memory.compare_siblings(&revision.siblings);
         memory.phase_count = revision.phases.len();
@@ -158,7 +150,7 @@ impl<C: Cluster> Engine<C> {
                 }
             }
         }
-        self.memories.lock().insert(owner.uid.clone(), memory);
+        self.shared.memories.lock().insert(owner.uid.clone(), memory);
         result
     }
 
@@ -211,8 +203,10 @@ impl<C: Cluster> Engine<C> {
                 None => continue,
                 Some(ObjectCheck::Unchanged(object)) => Ok((object, verified.take())),
                 Some(ObjectCheck::Skipped(object)) => Ok((object, None)),
-                Some(ObjectCheck::Read(observed)) if leaves_creation(revision, &observed, missing) => {
-                    Ok((deferred(&observed.desired, revision.creation_delay), None))
+                Some(ObjectCheck::Read(observed)) if defers(revision, &observed, missing) => {
+                    let seconds = revision.creation_delay.as_secs();
+                    let why = format!("missing, and left to a newer revision for {seconds} seconds");
+                    Ok((unapplied(&observed.desired, Action::Deferred, None, &revision.probes, &why), None))
                 }
                 Some(ObjectCheck::Read(observed)) => {
                     self.execute_with_retry(revision, content, observed, mode).await
@@ -247,11 +241,11 @@ impl<C: Cluster> Engine<C> {
 
     /// Keeps a live object for the rechecks of other revisions.
     pub(crate) fn share(&self, key: &ObjectKey, live: &Value) {
-        self.recent_objects.add(&self.observed_versions, key, live);
+        self.shared.recent_objects.add(&self.shared.observed_versions, key, live);
     }
 
     /// Custom resources of a CustomResourceDefinition.
-    pub(crate) async fn instances_of(&self, definition: &Value) -> Result<Option<Instances>, ClusterError> {
+    pub(crate) async fn instances_of(&self, definition: &Value) -> Answer<Option<Instances>> {
         match served_kind(definition) {
             Some(kind) => self.cluster().instances(&kind).await,
             None => Ok(None),
@@ -260,17 +254,13 @@ impl<C: Cluster> Engine<C> {
 
     /// Forgets the memory of an archived or deleted revision.
     pub fn forget(&self, owner_uid: &str) {
-        self.memories.lock().remove(owner_uid);
+        self.shared.memories.lock().remove(owner_uid);
     }
 }
 
 /// `true` while a missing object is left to a newer revision: a superseded one must not recreate what a user deleted to
 /// let the newer one in (docs/design/apply.md#handover). `missing` has the time since which objects are missing.
-fn leaves_creation(
-    revision: &Revision,
-    observed: &Observed,
-    missing: &mut HashMap<ObjectKey, Instant>,
-) -> bool {
+fn defers(revision: &Revision, observed: &Observed, missing: &mut HashMap<ObjectKey, Instant>) -> bool {
     let key = ObjectKey::of(&observed.desired);
     let now = Instant::now();
     let waits = observed.plan == Plan::Create

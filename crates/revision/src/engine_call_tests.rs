@@ -355,8 +355,13 @@ async fn immutable_object_is_replaced_after_dry_run_of_its_creation() {
     assert_eq!(calls(&engine), verdict);
     let allowed = Revision { replaces_immutable: true, ..of(3, &["u1"]) };
     immutable(&engine, &["apply op", "dry-run op", trial]);
-    assert!(engine.reconcile(&allowed).await.blocker().is_some(), "the successor is invalid");
+    let invalid = engine.reconcile(&allowed).await.blocker().unwrap();
+    assert!(invalid.ends_with("Kind=Deployment ns/op: no dry-run op"), "{invalid}");
     assert_eq!(calls(&engine), [&verdict[..], &[trial]].concat());
+    immutable(&engine, &["dry-run op"]);
+    engine.cluster.0.lock().failures.push((trial, Reason::NoDryRun));
+    assert!(engine.reconcile(&allowed).await.failure.is_some(), "the creation was not checked");
+    assert_eq!(calls(&engine), ["get op", "dry-run op", trial]);
     immutable(&engine, &["dry-run op"]);
     assert!(engine.reconcile(&allowed).await.is_complete());
     assert_eq!(calls(&engine), ["get op", "dry-run op", trial, "delete op", "create op"]);

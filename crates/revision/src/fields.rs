@@ -14,7 +14,9 @@ pub use applied::applied;
 pub(crate) use applied::{ambiguous_variable, is_aggregated};
 pub use blocking::{Blocking, blocking};
 
-use crate::managed_fields::{enter, entries, is_ours, taken_over, union};
+use crate::managed_fields::{
+    drops_conversion, enter, entries, is_ours, take_over_conversion, taken_over, union,
+};
 use crate::object::{ObjectKey, text};
 use crate::plan::{Owner, controller, is_helm_era_owner, metadata_patch};
 
@@ -26,39 +28,39 @@ const HELM_ERA_MANAGER: &str = "operator-controller";
 pub(crate) struct Moves {
     /// Field managers whose entries become our applies.
     pub superseded: Vec<&'static str>,
-    /// Set of fields without owner that become ours, so that the apply removes them. Null for none.
+    /// Set of fields without owner that become ours, so that the apply removes them. Null for none. The dropped conversion
+    /// of a CRD is added to it.
     pub claims: Value,
 }
 
 impl Moves {
     /// Moves for an object that the owner controls or adopts.
-    pub(crate) fn of(actual: Option<&Value>, owner: &Owner) -> Self {
-        let superseded = actual.map(|actual| superseded_managers(actual, owner).to_vec());
-        Self { superseded: superseded.unwrap_or_default(), claims: Value::Null }
+    pub(crate) fn of(actual: &Value, owner: &Owner) -> Self {
+        Self { superseded: superseded_managers(actual, owner).to_vec(), claims: Value::Null }
     }
 
     /// The managedFields of `actual` with every field of the object at its owner. `None` if they are so already.
     pub(crate) fn managed_fields(&self, desired: &Value, actual: &Value) -> Option<Vec<Value>> {
-        let taken_over = taken_over(actual, &self.superseded);
-        let mut list = taken_over.clone().unwrap_or_else(|| entries(actual).to_vec());
-        if !self.claims.is_null() && !list.iter().any(is_ours) {
+        let mut list = taken_over(actual, &self.superseded).unwrap_or_else(|| entries(actual).to_vec());
+        let mut claims = self.claims.clone();
+        if drops_conversion(desired, actual, &self.superseded) {
+            take_over_conversion(actual, &mut list, &mut claims);
+        }
+        if !claims.is_null() && !list.iter().any(is_ours) {
             list.push(
                 json!({"manager": REVISION_ENGINE_MANAGER, "operation": "Apply", "fieldsType": "FieldsV1",
                 "apiVersion": desired["apiVersion"], "fieldsV1": {}}),
             );
         }
         let index = list.iter().position(is_ours)?;
-        let mut fields = list[index]["fieldsV1"].clone();
-        let others = list.iter().enumerate().filter(|(other, _)| *other != index);
-        let others: Vec<&Value> = others.map(|(_, entry)| &entry["fieldsV1"]).collect();
-        union(&mut fields, &self.claims);
-        move_string_data(desired, &mut fields);
-        release(desired, &mut fields, &others);
-        if fields == list[index]["fieldsV1"] {
-            return taken_over;
-        }
-        list[index]["fieldsV1"] = fields;
-        Some(list)
+        let mut ours = list.remove(index);
+        let others: Vec<&Value> = list.iter().map(|entry| &entry["fieldsV1"]).collect();
+        let fields = &mut ours["fieldsV1"];
+        union(fields, &claims);
+        move_string_data(desired, fields);
+        release(desired, fields, &others);
+        list.insert(index, ours);
+        (list != entries(actual)).then_some(list)
     }
 }
 

@@ -134,3 +134,35 @@ fn transferred_fields_are_merged_into_ours() {
     assert_eq!(transfer_patch(&patch(json!([kubectl, theirs])), "provider"), None, "not applied by us");
     assert_eq!(transfer_patch(&json!({}), "provider"), None);
 }
+
+#[test]
+fn conversion_becomes_ours_if_a_revision_set_it_and_an_apply_would_leave_a_part() {
+    let conversion = |client: Value| json!({"f:spec": {"f:conversion": {"f:strategy": {}, "f:webhook": {"f:clientConfig": client}}}});
+    let whole = conversion(json!({"f:caBundle": {}, "f:service": {"f:name": {}, "f:port": {}}}));
+    let all = entry(OURS, None, whole.clone());
+    let ours = entry(OURS, None, conversion(json!({"f:service": {"f:name": {}, "f:port": {}}})));
+    let bundle = json!({"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}});
+    let injector = entry("cert-manager-cainjector", None, bundle);
+    let operator = entry("operator", None, whole.clone());
+    let desired = |conversion: Value| json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": {"conversion": conversion}});
+    let moved = |desired: &Value, managed: Value| {
+        let client = json!({"caBundle": "eA==", "service": {"name": "s", "port": 443}});
+        let mut live = object(managed);
+        live["kind"] = json!("CustomResourceDefinition");
+        live["apiVersion"] = json!("apiextensions.k8s.io/v1");
+        live["spec"] = json!({"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": client}}});
+        let moves = Moves { superseded: vec![OURS], claims: Value::Null };
+        moves.managed_fields(desired, &live).map(Value::from)
+    };
+    let plain = desired(json!(null));
+    assert_eq!(moved(&plain, json!([ours, injector])), Some(json!([all])));
+    assert_eq!(moved(&plain, json!([ours])), Some(json!([all])), "an unowned field");
+    assert_eq!(moved(&plain, json!([all])), None, "an apply removes it");
+    let labels = entry(OURS, None, json!({"f:metadata": {}}));
+    for managed in [json!([operator]), json!([labels, operator]), json!([])] {
+        assert_eq!(moved(&plain, managed.clone()), None, "no revision set it: {managed}");
+    }
+    let listed = moved(&desired(json!({"strategy": "None"})), json!([operator])).unwrap();
+    assert_eq!((&listed[0]["manager"], &listed[0]["fieldsV1"]), (&json!(OURS), &whole));
+    assert_eq!(moved(&desired(json!({"strategy": "Webhook"})), json!([ours, injector])), None);
+}

@@ -122,29 +122,18 @@ impl Draft {
         Ok(Self { extension, annotations, phases, warning })
     }
 
-    /// Sets the service account `<namespace>/<name>` for applies. `None` means the controller's own.
+    /// Sets an annotation that the first pass over the revision has to obey. `None` sets nothing.
     #[must_use]
-    pub fn applied_as(mut self, account: Option<&str>) -> Self {
-        let account =
-            account.map(|account| (annotations::EXT_SERVICE_ACCOUNT.to_owned(), account.to_owned()));
-        self.annotations.extend(account);
-        self
-    }
-
-    /// Sets the uninstall policy, which the first pass over the revision has to obey. `None` without annotation.
-    #[must_use]
-    pub fn uninstalled_as(mut self, policy: Option<&str>) -> Self {
-        self.annotations
-            .extend(policy.map(|policy| (annotations::EXT_UNINSTALL_POLICY.to_owned(), policy.to_owned())));
+    pub fn annotated(mut self, key: &str, value: Option<&str>) -> Self {
+        self.annotations.extend(value.map(|value| (key.to_owned(), value.to_owned())));
         self
     }
 
     /// Sets the namespaces that the extension selects by label. `None` if it selects none.
     #[must_use]
-    pub fn watching(mut self, namespaces: Option<&[String]>) -> Self {
-        let list = namespaces.map(|names| (annotations::EXT_TARGET_NAMESPACES.to_owned(), names.join(",")));
-        self.annotations.extend(list);
-        self
+    pub fn watching(self, namespaces: Option<&[String]>) -> Self {
+        let list = namespaces.map(|names| names.join(","));
+        self.annotated(annotations::EXT_TARGET_NAMESPACES, list.as_deref())
     }
 
     /// Lets the revision adopt these existing objects, and records the digest of their list. All others keep collision
@@ -255,7 +244,7 @@ impl Draft {
 }
 
 /// Annotations that a draft sets.
-const REVISION_ANNOTATIONS: [&str; 11] = [
+const REVISION_ANNOTATIONS: [&str; 12] = [
     annotations::BUNDLE_NAME,
     annotations::PACKAGE_NAME,
     annotations::BUNDLE_VERSION,
@@ -267,6 +256,7 @@ const REVISION_ANNOTATIONS: [&str; 11] = [
     annotations::EXT_SERVICE_ACCOUNT,
     annotations::EXT_TARGET_NAMESPACES,
     annotations::EXT_UNINSTALL_POLICY,
+    annotations::EXT_REPLACE_IMMUTABLE,
 ];
 
 /// Annotations that describe how a revision was created. They never change.
@@ -274,7 +264,7 @@ const RETAINED_ANNOTATIONS: [&str; 2] = [annotations::EXT_REFUSED, annotations::
 
 /// Namespaces that the extension selected by label when the revision was created. `None` without a selector.
 pub fn selected_namespaces(set: &ClusterObjectSet) -> Option<Vec<String>> {
-    let list = set.metadata.annotations.as_ref()?.get(annotations::EXT_TARGET_NAMESPACES)?;
+    let list = set.annotation(annotations::EXT_TARGET_NAMESPACES)?;
     Some(list.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
@@ -288,18 +278,15 @@ fn cloned((key, value): (&String, &String)) -> (String, String) {
 }
 
 fn revision_annotations(bundle: &BundleIdentity) -> (BTreeMap<String, String>, Option<String>) {
-    let mut map: BTreeMap<String, String> = [
-        (annotations::BUNDLE_NAME, &bundle.name),
-        (annotations::PACKAGE_NAME, &bundle.package),
-        (annotations::BUNDLE_VERSION, &bundle.version),
-        (annotations::BUNDLE_REFERENCE, &bundle.image),
-    ]
-    .into_iter()
-    .map(|(key, value)| (key.to_owned(), value.clone()))
-    .collect();
-    if let Some(release) = &bundle.release {
-        map.insert(annotations::BUNDLE_RELEASE.to_owned(), release.clone());
-    }
+    let identity = [
+        (annotations::BUNDLE_NAME, Some(&bundle.name)),
+        (annotations::PACKAGE_NAME, Some(&bundle.package)),
+        (annotations::BUNDLE_VERSION, Some(&bundle.version)),
+        (annotations::BUNDLE_REFERENCE, Some(&bundle.image)),
+        (annotations::BUNDLE_RELEASE, bundle.release.as_ref()),
+    ];
+    let present = identity.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.clone())));
+    let mut map: BTreeMap<String, String> = present.collect();
     let mut left_out = Vec::new();
     // In this order: annotations of the reference have priority on the space.
     for (key, value) in [
@@ -430,19 +417,14 @@ fn unprotected(phases: &[SpecPhase]) -> Vec<SpecPhase> {
 
 /// Revision with the highest number.
 pub fn newest<S: Borrow<ClusterObjectSet>>(revisions: &[S]) -> Option<&ClusterObjectSet> {
-    revisions.iter().map(Borrow::borrow).max_by_key(|set| number_of(set))
-}
-
-/// `spec.revision`. 0 without a spec.
-pub fn number_of(set: &ClusterObjectSet) -> i64 {
-    set.spec.as_ref().map_or(0, |spec| spec.revision)
+    revisions.iter().map(Borrow::borrow).max_by_key(|set| set.number())
 }
 
 /// Archived revisions to delete before a new one is created: all but the newest five of `existing`
 /// (docs/design/apply.md#numbering-and-history). Active ones are retained.
 pub fn outdated(existing: &[ClusterObjectSet]) -> Vec<&ClusterObjectSet> {
     let mut sorted: Vec<&ClusterObjectSet> = existing.iter().collect();
-    sorted.sort_by_key(|set| number_of(set));
+    sorted.sort_by_key(|set| set.number());
     let surplus = sorted.len().saturating_sub(ARCHIVED_REVISIONS_KEPT);
     sorted.into_iter().take(surplus).filter(|set| set.is_archived()).collect()
 }

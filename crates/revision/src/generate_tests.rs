@@ -165,31 +165,41 @@ fn maximum_openshift_version_annotation_is_patched() {
 #[test]
 fn service_account_annotation_is_patched() {
     let (current, content) = installed(&draft());
-    let named = draft().applied_as(Some("ns/installer"));
+    let named = draft().annotated(annotations::EXT_SERVICE_ACCOUNT, Some("ns/installer"));
     let decision = decide(&named, std::slice::from_ref(&current), Some(&content), SYSTEM).unwrap();
     let Decision::Patch(patched) = decision else { panic!("no patch") };
     let has = patched.metadata.annotations.as_ref().unwrap();
     assert_eq!(has["ext.olm.operatorframework.io/service-account"], "ns/installer");
     assert_eq!(decide(&named, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
-    let back = decide(&draft().applied_as(None), &[*patched], Some(&content), SYSTEM).unwrap();
+    let back = decide(
+        &draft().annotated(annotations::EXT_SERVICE_ACCOUNT, None),
+        &[*patched],
+        Some(&content),
+        SYSTEM,
+    )
+    .unwrap();
     assert_eq!(back, Decision::Patch(Box::new(current)));
 }
 
 // docs/design/additions.md#uninstall-policy
 #[test]
-fn new_revision_has_uninstall_policy_that_its_first_pass_obeys() {
-    const POLICY: &str = "ext.olm.operatorframework.io/uninstall-policy";
-    let keeping = draft().uninstalled_as(Some("KeepCRDs"));
-    let set = keeping.number(1, SYSTEM).unwrap().set;
-    assert_eq!(set.metadata.annotations.as_ref().unwrap()[POLICY], "KeepCRDs");
-    let (current, content) = installed(&keeping);
-    assert_eq!(decide(&keeping, std::slice::from_ref(&current), Some(&content), SYSTEM), Ok(Decision::Keep));
-    let restored = Draft::restored(extension("demo"), &current, content.clone(), "{}".to_owned());
-    let restored = restored.number(2, SYSTEM).unwrap().set;
-    assert_eq!(restored.metadata.annotations.unwrap()[POLICY], "KeepCRDs");
-    let back = decide(&draft(), &[current], Some(&content), SYSTEM).unwrap();
-    let Decision::Patch(patched) = back else { panic!("no patch") };
-    assert!(!patched.metadata.annotations.unwrap().contains_key(POLICY));
+fn new_revision_has_annotations_that_its_first_pass_obeys() {
+    for (key, value) in [
+        ("ext.olm.operatorframework.io/uninstall-policy", "KeepCRDs"),
+        ("ext.olm.operatorframework.io/replace-immutable", "Allow"),
+    ] {
+        let annotated = draft().annotated(key, Some(value));
+        let set = annotated.number(1, SYSTEM).unwrap().set;
+        assert_eq!(set.annotation(key), Some(value));
+        let (current, content) = installed(&annotated);
+        let decision = decide(&annotated, std::slice::from_ref(&current), Some(&content), SYSTEM);
+        assert_eq!(decision, Ok(Decision::Keep));
+        let restored = Draft::restored(extension("demo"), &current, content.clone(), "{}".to_owned());
+        assert_eq!(restored.number(2, SYSTEM).unwrap().set.annotation(key), Some(value));
+        let back = decide(&draft(), &[current], Some(&content), SYSTEM).unwrap();
+        let Decision::Patch(patched) = back else { panic!("no patch") };
+        assert_eq!(patched.annotation(key), None);
+    }
 }
 
 // docs/design/apply.md#keep-patch-or-create, docs/design/additions.md#dependency-modes

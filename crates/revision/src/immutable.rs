@@ -8,6 +8,7 @@ use kube::core::response::StatusCause;
 use olm_api::annotations;
 use serde_json::Value;
 
+use crate::cluster::ClusterError;
 use crate::object::{ObjectKey, gvk, text};
 
 /// Parts of the API server's messages about immutable fields. It has no own reason for them.
@@ -51,15 +52,24 @@ pub(crate) fn is_replaceable(object: &Value) -> bool {
     replaceable(&gvk).is_some() && (gvk.kind != "Service" || has_address_only())
 }
 
+/// Name of a trial, which no object has.
+const TRIAL: &str = "olm-dry-run-of-a-replacement";
+
 /// Copy of `desired` under another name, whose dry run checks the creation while the existing object remains.
 pub(crate) fn trial(desired: &Value) -> Value {
     let mut trial = desired.clone();
-    trial["metadata"]["name"] = "olm-dry-run-of-a-replacement".into();
+    trial["metadata"]["name"] = TRIAL.into();
     if let Some(class) = trial.as_object_mut().filter(|_| gvk(desired).kind == "PriorityClass") {
         // Only one can have it, perhaps the existing one.
         class.remove("globalDefault");
     }
     trial
+}
+
+/// The verdict on the trial of `desired`, with its name.
+pub(crate) fn about_object(mut verdict: ClusterError, desired: &Value) -> ClusterError {
+    verdict.message = verdict.message.replace(TRIAL, text(desired, "/metadata/name"));
+    verdict
 }
 
 /// Remedies for the immutable fields that a condition of a revision names: one sentence for each object.

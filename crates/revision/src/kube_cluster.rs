@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Request, Resource, Status, response::reason};
 use kube::discovery::{Scope, pinned_kind};
@@ -18,9 +20,10 @@ use olm_api::text::with_causes;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, ClusterError, Instances, Reason};
+use crate::blocked_pods::{Cause, of_deployment, of_pods, selector};
+use crate::cluster::{Answer, Cluster, ClusterError, Instances, Reason};
 use crate::immutable::is_violated;
-use crate::object::{ObjectKey, is_built_in};
+use crate::object::{ObjectKey, is_built_in, text};
 use crate::plan::is_deleting;
 
 /// Request header with the impersonated user.
@@ -32,6 +35,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 const NO_RESOURCE_VERSION: &str = "9223372036854775807";
 /// Page size of [`Cluster::instances`].
 const PAGE: u32 = 100;
+/// Maximum number of pods that are read to find the cause for which they are not ready.
+const PODS: u32 = 20;
 
 /// [`Cluster`] behind a client. Clones share the discovery cache.
 #[derive(Clone)]
@@ -54,7 +59,7 @@ impl KubeCluster {
     }
 
     /// Resource and scope of a kind. Fails with [`Reason::UnknownKind`] if the API server does not serve the kind.
-    pub async fn discover(&self, gvk: &GroupVersionKind) -> Result<(ApiResource, Scope), ClusterError> {
+    pub async fn discover(&self, gvk: &GroupVersionKind) -> Answer<(ApiResource, Scope)> {
         let known = self.kinds.lock().get(gvk).cloned();
         if let Some(known) = known {
             return Ok(known);
@@ -79,7 +84,7 @@ impl KubeCluster {
     ///
     /// # Errors
     /// The API server did not answer, or denies the read.
-    pub async fn metadata(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+    pub async fn metadata(&self, key: &ObjectKey) -> Answer<Option<Value>> {
         let request = match self.request(key).await {
             Err(error) if error.reason == Reason::UnknownKind => return Ok(None),
             request => request?.get_metadata(&key.name, &GetParams::default()),
@@ -87,7 +92,19 @@ impl KubeCluster {
         existing(self.send(&key.gvk, request).await)
     }
 
-    async fn request(&self, key: &ObjectKey) -> Result<Request, ClusterError> {
+    /// Cause for which pods of a Deployment are not ready, in its status or in at most [`PODS`] of its pods. `None` also
+    /// without the right to list them.
+    pub async fn blocked_pods(&self, deployment: &Value) -> Option<Cause> {
+        if let Some(cause) = of_deployment(deployment) {
+            return Some(cause);
+        }
+        let page = ListParams::default().labels(&selector(deployment)?).limit(PODS);
+        let url = Pod::url_path(&(), Some(text(deployment, "/metadata/namespace")));
+        let pods = self.send(&GroupVersionKind::gvk("", "v1", "Pod"), Request::new(url).list(&page)).await;
+        of_pods(pods.ok()?["items"].as_array()?, Timestamp::now())
+    }
+
+    async fn request(&self, key: &ObjectKey) -> Answer<Request> {
         let (resource, scope) = self.discover(&key.gvk).await?;
         let namespace = match scope {
             Scope::Cluster => None,
@@ -105,7 +122,7 @@ impl KubeCluster {
         &self,
         gvk: &GroupVersionKind,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Result<Value, ClusterError> {
+    ) -> Answer<Value> {
         let mut request = request.map_err(|error| ClusterError::new(Reason::Rejected, error.to_string()))?;
         request.headers_mut().extend(self.user.clone().map(|user| (IMPERSONATE, user)));
         let answer = deadline(self.client.request::<Value>(request)).await;
@@ -117,12 +134,12 @@ impl KubeCluster {
 }
 
 impl Cluster for KubeCluster {
-    async fn get(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+    async fn get(&self, key: &ObjectKey) -> Answer<Option<Value>> {
         let request = self.request(key).await?.get(&key.name, &GetParams::default());
         existing(self.send(&key.gvk, request).await)
     }
 
-    async fn create(&self, object: &Value) -> Result<Value, ClusterError> {
+    async fn create(&self, object: &Value) -> Answer<Value> {
         let key = ObjectKey::of(object);
         if is_built_in(&key.gvk) {
             let mut object = object.clone();
@@ -135,21 +152,21 @@ impl Cluster for KubeCluster {
         self.send(&key.gvk, request).await
     }
 
-    async fn apply(&self, object: &Value, dry_run: bool) -> Result<Value, ClusterError> {
+    async fn apply(&self, object: &Value, dry_run: bool) -> Answer<Value> {
         let key = ObjectKey::of(object);
         let params = PatchParams { dry_run, ..PatchParams::apply(REVISION_ENGINE_MANAGER).force() };
         let request = self.request(&key).await?.patch(&key.name, &params, &Patch::Apply(object));
         self.send(&key.gvk, request).await
     }
 
-    async fn merge(&self, key: &ObjectKey, patch: &Value) -> Result<Value, ClusterError> {
+    async fn merge(&self, key: &ObjectKey, patch: &Value) -> Answer<Value> {
         let params =
             PatchParams { field_manager: Some(REVISION_ENGINE_MANAGER.to_owned()), ..PatchParams::default() };
         let request = self.request(key).await?.patch(&key.name, &params, &Patch::Merge(patch));
         self.send(&key.gvk, request).await
     }
 
-    async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Result<bool, ClusterError> {
+    async fn delete(&self, key: &ObjectKey, uid: &str, resource_version: &str) -> Answer<bool> {
         // By default, a deleted Job would retain its pods.
         let params = DeleteParams::background().preconditions(Preconditions {
             uid: Some(uid.to_owned()),
@@ -161,7 +178,7 @@ impl Cluster for KubeCluster {
         self.send(&key.gvk, request).await.map(|answer| !is_deleting(&answer))
     }
 
-    async fn instances(&self, gvk: &GroupVersionKind) -> Result<Option<Instances>, ClusterError> {
+    async fn instances(&self, gvk: &GroupVersionKind) -> Answer<Option<Instances>> {
         let (resource, _) = match self.discover(gvk).await {
             Err(error) if error.reason == Reason::UnknownKind => return Ok(None),
             found => found?,
@@ -184,7 +201,7 @@ impl Cluster for KubeCluster {
 }
 
 /// The object that was read. `None` if it does not exist.
-fn existing(answer: Result<Value, ClusterError>) -> Result<Option<Value>, ClusterError> {
+fn existing(answer: Answer<Value>) -> Answer<Option<Value>> {
     match answer {
         Err(error) if error.reason == Reason::NotFound => Ok(None),
         answer => answer.map(Some),
@@ -263,12 +280,8 @@ fn reason_of(status: &Status) -> Reason {
 
 /// Fields of the object that its validation rejects.
 fn rejected_fields(status: &Status) -> Vec<String> {
-    let causes = status
-        .details
-        .iter()
-        .filter(|_| status.reason == reason::INVALID)
-        .flat_map(|details| &details.causes);
-    causes.map(|cause| cause.field.clone()).collect()
+    let details = status.details.iter().filter(|_| status.reason == reason::INVALID);
+    details.flat_map(|details| &details.causes).map(|cause| cause.field.clone()).collect()
 }
 
 /// `true` if a new object is refused because its namespace is being deleted.

@@ -75,64 +75,45 @@ pub(crate) fn taken_over(object: &Value, managers: &[&str]) -> Option<Vec<Value>
     Some(list)
 }
 
-/// The managedFields of a CRD with its whole live conversion in our apply entry only, so that an apply of `desired`
-/// removes the webhook. `None` if that apply keeps or removes it as it is. A conversion that neither `desired` nor an
-/// entry of `managers` lists belongs to another writer, such as the operator, and stays.
-///
-/// An apply alone would leave fields that another manager owns, such as an injected CA bundle, or nobody, such as a
-/// defaulted port. The API server rejects them without the strategy Webhook
-/// (docs/design/apply.md#field-ownership-and-writes).
-pub(crate) fn taken_over_conversion(
-    desired: &Value,
-    actual: &Value,
-    managers: &[&str],
-) -> Option<Vec<Value>> {
-    const CONVERSION: &str = "/fieldsV1/f:spec/f:conversion";
+/// `true` if `desired` drops the conversion webhook of a CRD that a revision set. One that neither `desired` nor an entry
+/// of `managers` lists belongs to another writer, such as the operator.
+pub(crate) fn drops_conversion(desired: &Value, actual: &Value, managers: &[&str]) -> bool {
     let is_converted = |object: &Value| text(object, "/spec/conversion/strategy") == "Webhook";
-    if !is_crd(&gvk(actual)) || !is_converted(actual) || is_converted(desired) {
-        return None;
+    let is_listed = |entry: &Value| {
+        managers.contains(&text(entry, "/manager"))
+            && entry.pointer("/fieldsV1/f:spec/f:conversion").is_some()
+    };
+    is_crd(&gvk(actual))
+        && is_converted(actual)
+        && !is_converted(desired)
+        && (!desired["spec"]["conversion"].is_null() || entries(actual).iter().any(is_listed))
+}
+
+/// Makes the whole live conversion of a CRD ours alone. An apply removes no field that another manager owns, such as an
+/// injected CA bundle, or nobody, such as a defaulted port, and the API server rejects these without the strategy Webhook
+/// (docs/design/apply.md#field-ownership-and-writes).
+pub(crate) fn take_over_conversion(actual: &Value, list: &mut Vec<Value>, claims: &mut Value) {
+    for entry in list.iter_mut().filter(|entry| !is_ours(entry)) {
+        remove_field(entry, &["fieldsV1", "f:spec", "f:conversion"]);
     }
-    let (listing, mut list): (Vec<&Value>, _) = (
-        entries(actual).iter().filter(|entry| entry.pointer(CONVERSION).is_some()).collect(),
-        entries(actual).to_vec(),
-    );
-    let is_set_by_us = desired.pointer("/spec/conversion").is_some_and(|conversion| !conversion.is_null())
-        || listing.iter().any(|entry| managers.contains(&text(entry, "/manager")));
-    let all = field_set(actual.pointer("/spec/conversion")?);
-    let is_ours_alone = matches!(listing[..], [entry] if is_ours(entry) && includes(&entry["fieldsV1"]["f:spec"]["f:conversion"], &all));
-    if !is_set_by_us || is_ours_alone {
-        return None;
+    list.retain(|entry| entry.get("fieldsV1").is_some());
+    union(claims, &json!({"f:spec": {"f:conversion": field_set(&actual["spec"]["conversion"])}}));
+}
+
+/// Removes a field, and the fields around it that become empty.
+fn remove_field(object: &mut Value, path: &[&str]) {
+    let (Some(map), [name, below @ ..]) = (object.as_object_mut(), path) else { return };
+    let Some(value) = map.get_mut(*name) else { return };
+    remove_field(value, below);
+    if below.is_empty() || value.as_object().is_some_and(Map::is_empty) {
+        map.remove(*name);
     }
-    for fields in list.iter_mut().filter_map(|entry| entry.get_mut("fieldsV1")?.as_object_mut()) {
-        if let Some(Value::Object(spec)) = fields.get_mut("f:spec") {
-            spec.remove("f:conversion");
-            if spec.is_empty() {
-                fields.remove("f:spec");
-            }
-        }
-    }
-    list.retain(|entry| is_ours(entry) || entry["fieldsV1"] != json!({}));
-    let target = list.iter().position(is_ours).unwrap_or_else(|| {
-        list.push(json!({"manager": REVISION_ENGINE_MANAGER, "operation": "Apply",
-            "apiVersion": actual["apiVersion"], "fieldsType": "FieldsV1", "fieldsV1": {}}));
-        list.len() - 1
-    });
-    union(&mut list[target]["fieldsV1"], &json!({"f:spec": {"f:conversion": all}}));
-    Some(list)
 }
 
 /// Field set of a value without keyed lists.
 fn field_set(value: &Value) -> Value {
     let members = value.as_object().into_iter().flatten();
     members.map(|(name, value)| (format!("f:{name}"), field_set(value))).collect::<Map<_, _>>().into()
-}
-
-/// `true` if a field set has all fields of another one.
-fn includes(all: &Value, some: &Value) -> bool {
-    some.as_object()
-        .into_iter()
-        .flatten()
-        .all(|(step, below)| all.get(step).is_some_and(|all| includes(all, below)))
 }
 
 /// Merges one field set into another.
@@ -307,43 +288,6 @@ mod tests {
     }
 
     const OURS: &str = REVISION_ENGINE_MANAGER;
-
-    #[test]
-    fn conversion_is_taken_over_if_a_revision_set_it_and_an_apply_leaves_a_part() {
-        let service = json!({"f:service": {"f:name": {}, "f:port": {}}});
-        let of = |client: Value| json!({"f:spec": {"f:conversion": {"f:strategy": {}, "f:webhook": {"f:clientConfig": client}}}});
-        let crd = |managed: &[Value]| {
-            let client = json!({"caBundle": "eA==", "service": {"name": "s", "port": 443}});
-            json!({
-                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-                "metadata": {"name": "a.io", "managedFields": managed},
-                "spec": {"conversion": {"strategy": "Webhook", "webhook": {"clientConfig": client}}},
-            })
-        };
-        let whole = json!({"f:caBundle": {}, "f:service": {"f:name": {}, "f:port": {}}});
-        let authority =
-            json!({"f:spec": {"f:conversion": {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}});
-        let injected = entry("cert-manager-cainjector", "Apply", authority);
-        let (ours, all) = (entry(OURS, "Apply", of(service)), entry(OURS, "Apply", of(whole.clone())));
-        let (plain, none) = (json!({}), json!({"spec": {"conversion": {"strategy": "None"}}}));
-        let operator = entry("operator", "Update", of(whole));
-        let taken =
-            |desired: &Value, managed: &[Value]| taken_over_conversion(desired, &crd(managed), &[OURS]);
-        assert_eq!(taken(&plain, &[ours.clone(), injected.clone()]), Some(vec![all.clone()]));
-        assert_eq!(taken(&plain, std::slice::from_ref(&ours)), Some(vec![all.clone()]), "an unowned field");
-        assert_eq!(taken(&plain, std::slice::from_ref(&all)), None, "an apply removes it");
-        let entry_of_labels = entry(OURS, "Apply", json!({"f:metadata": {}}));
-        for managed in [vec![operator.clone()], vec![entry_of_labels, operator.clone()], vec![]] {
-            assert_eq!(taken(&plain, &managed), None, "no revision set it: {managed:?}");
-        }
-        let taken_none = taken(&none, &[operator]).unwrap();
-        assert_eq!(
-            (&taken_none[0]["fieldsV1"], &taken_none[0]["fieldsType"]),
-            (&all["fieldsV1"], &json!("FieldsV1"))
-        );
-        let still = json!({"spec": {"conversion": {"strategy": "Webhook"}}});
-        assert_eq!(taken(&still, &[ours, injected]), None);
-    }
 
     #[test]
     fn managed_fields_update_entry_of_olm_becomes_apply_entry() {

@@ -91,13 +91,8 @@ impl VerifiedObject {
         let action = match result.action {
             Action::Idle | Action::Created | Action::Updated | Action::Recovered => Action::Idle,
             Action::Progressed => Action::Progressed,
-            Action::Collision
-            | Action::Held
-            | Action::Deferred
-            | Action::Awaited
-            | Action::Skipped
-            | Action::Contended
-            | Action::Staged => return None,
+            // Changes are pending.
+            _ => return None,
         };
         Some(Self {
             result: ObjectResult { action, contention: None, ..result.clone() },

@@ -40,6 +40,11 @@ impl ObjectKey {
         object
     }
 
+    /// `true` for an object of this kind, in any API version.
+    pub fn is(&self, group: &str, kind: &str) -> bool {
+        self.gvk.group == group && self.gvk.kind == kind
+    }
+
     /// Identity without the API version: equal for every version of the object.
     pub fn unversioned(&self) -> Self {
         let gvk = GroupVersionKind::gvk(&self.gvk.group, "", &self.gvk.kind);
@@ -142,6 +147,13 @@ fn set_metadata(object: &mut Value, map: &str, key: &str, value: &str) {
     if let Some(map) = map_mut(object, &["metadata", map]) {
         map.insert(key.to_owned(), Value::from(value));
     }
+}
+
+/// Name of the storage version of a CustomResourceDefinition.
+pub(crate) fn storage_version(crd: &Value) -> Option<&str> {
+    let versions = crd.pointer("/spec/versions")?.as_array()?;
+    let is_stored = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));
+    versions.iter().find(is_stored).map(|version| text(version, "/name"))
 }
 
 /// Kind that a CustomResourceDefinition defines, in a served version: preferably the storage version, which needs no

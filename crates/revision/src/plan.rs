@@ -85,7 +85,11 @@ pub fn plan(
         Some(reference) if owner.is(reference) && is_deleting(actual) => Plan::AwaitDeletion,
         Some(reference) if owner.is(reference) => Plan::Repair,
         Some(reference) if siblings.iter().any(|uid| uid == text(reference, "/uid")) => {
-            match number_of_sibling(reference, owner).min(revision_of(actual)).cmp(&owner.number) {
+            // Limits the number in the annotation, which any user can change: with a higher one, each revision would
+            // leave the object to a newer one.
+            let limit =
+                names::revision_number(&owner.extension, text(reference, "/name")).unwrap_or(i64::MAX);
+            match limit.min(revision_of(actual)).cmp(&owner.number) {
                 std::cmp::Ordering::Greater => Plan::Leave,
                 std::cmp::Ordering::Less => Plan::Adopt,
                 std::cmp::Ordering::Equal => Plan::Collide,
@@ -103,15 +107,6 @@ pub fn plan(
             CollisionProtection::Prevent | CollisionProtection::Other(_) => Plan::Collide,
         },
     }
-}
-
-/// Number in the name of the sibling that controls an object. The highest number if its name has none. It limits the
-/// number in the annotation, which any user can change: with a higher one, each revision would leave the object to a
-/// newer one.
-fn number_of_sibling(reference: &Value, owner: &Owner) -> i64 {
-    let number =
-        text(reference, "/name").strip_prefix(&owner.extension).and_then(|rest| rest.strip_prefix('-'));
-    number.and_then(|number| number.parse().ok()).unwrap_or(i64::MAX)
 }
 
 /// `true` if the revision can adopt an object without controller but with our annotation. This is unsafe while
@@ -268,14 +263,10 @@ pub(crate) fn is_helm_era_owner(reference: &Value, owner: &Owner) -> bool {
 }
 
 /// Merge patch that sets `metadata` members. It fails with a conflict if the object changed after the read.
-pub(crate) fn metadata_patch(
-    actual: &Value,
-    members: impl IntoIterator<Item = (&'static str, Value)>,
-) -> Value {
-    let mut metadata: Map<String, Value> =
-        members.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    metadata.insert("resourceVersion".to_owned(), resource_version(actual).into());
-    json!({"metadata": metadata})
+pub(crate) fn metadata_patch<const N: usize>(actual: &Value, members: [(&str, Value); N]) -> Value {
+    let version = [("resourceVersion", resource_version(actual).into())];
+    let members = members.into_iter().chain(version).map(|(key, value)| (key.to_owned(), value));
+    json!({"metadata": members.collect::<Map<_, _>>()})
 }
 
 #[cfg(test)]

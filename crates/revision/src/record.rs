@@ -50,7 +50,7 @@ pub fn recorded(set: &ClusterObjectSet) -> Option<Vec<ContentPhase>> {
 }
 
 fn read(set: &ClusterObjectSet) -> Option<Value> {
-    let value = set.metadata.annotations.as_ref()?.get(annotations::EXT_OBJECTS)?;
+    let value = set.annotation(annotations::EXT_OBJECTS)?;
     unpack(&BASE64_URL_SAFE_NO_PAD.decode(value).ok()?, "", "").ok()
 }
 

@@ -61,6 +61,10 @@ pub struct ObjectResult {
 }
 
 impl ObjectResult {
+    pub(crate) fn new(key: ObjectKey, action: Action, probe: ProbeResult) -> Self {
+        Self { key, action, probe, collision: None, not_ready: None, contention: None }
+    }
+
     /// `true` if this object allows the rollout to continue.
     pub fn is_complete(&self) -> bool {
         let is_open =
@@ -88,15 +92,15 @@ impl PhaseResult {
         self.validation_error.is_none() && self.objects.iter().all(ObjectResult::is_complete)
     }
 
-    fn has_staged(&self) -> bool {
-        self.objects.iter().any(|object| object.action == Action::Staged)
+    fn has(&self, action: Action) -> bool {
+        self.objects.iter().any(|object| object.action == action)
     }
 
     /// `true` if some but not all objects moved to a newer revision, or an object collided.
     fn is_in_transition(&self) -> bool {
         let progressed = self.objects.iter().filter(|o| o.action == Action::Progressed).count();
         let is_mixed = progressed > 0 && progressed < self.objects.len();
-        is_mixed || self.objects.iter().any(|object| object.action == Action::Collision)
+        is_mixed || self.has(Action::Collision)
     }
 }
 
@@ -148,8 +152,7 @@ impl RevisionResult {
     /// `true` if the revision has rolled out. Objects that a newer revision owns do not count for a revision that never
     /// `succeeded`: they have the newer content.
     pub fn succeeds(&self, succeeded: bool) -> bool {
-        let mut objects = self.phases.iter().flat_map(|phase| &phase.objects);
-        self.is_complete() && (succeeded || !objects.any(|object| object.action == Action::Progressed))
+        self.is_complete() && (succeeded || !self.has(Action::Progressed))
     }
 
     /// `true` if an object is missing with its namespace. No watch reports that the namespace is created again.
@@ -163,13 +166,17 @@ impl RevisionResult {
     }
 
     fn has(&self, action: Action) -> bool {
-        self.phases.iter().flat_map(|phase| &phase.objects).any(|object| object.action == action)
+        self.phases.iter().any(|phase| phase.has(action))
+    }
+
+    /// Results for all objects, in order.
+    pub fn objects(&self) -> impl Iterator<Item = &ObjectResult> {
+        self.phases.iter().flat_map(|phase| &phase.objects)
     }
 
     /// Time until the next correction of a contended object.
     pub fn next_correction(&self) -> Option<Duration> {
-        let objects = self.phases.iter().flat_map(|phase| &phase.objects);
-        let contended = objects.filter(|object| object.action == Action::Contended);
+        let contended = self.objects().filter(|object| object.action == Action::Contended);
         contended.filter_map(|object| object.contention.as_ref()).map(|contention| contention.delay).min()
     }
 
@@ -221,7 +228,7 @@ impl RevisionResult {
     /// Message of the Available condition with reason ProbeFailure: the first unready object of each incomplete
     /// phase. `None` if no such object is known.
     pub fn probe_failures(&self) -> Option<String> {
-        let incomplete = self.phases.iter().filter(|phase| !phase.is_complete() || phase.has_staged());
+        let incomplete = self.phases.iter().filter(|phase| !phase.is_complete() || phase.has(Action::Staged));
         let lines: Vec<&str> = incomplete
             .filter_map(|phase| phase.objects.iter().find_map(|object| object.not_ready.as_deref()))
             .collect();
@@ -237,18 +244,9 @@ mod tests {
     #[test]
     fn objects_of_newer_revision_do_not_let_revision_succeed() {
         let result = |actions: &[Action], status| {
-            let object = |action: &Action| ObjectResult {
-                key: ObjectKey {
-                    gvk: GroupVersionKind::gvk("", "v1", "ConfigMap"),
-                    namespace: "ns".into(),
-                    name: "a".into(),
-                },
-                action: *action,
-                probe: ProbeResult { status, messages: Vec::new() },
-                collision: None,
-                not_ready: None,
-                contention: None,
-            };
+            let key = || ObjectKey::of(&serde_json::json!({"kind": "ConfigMap", "metadata": {"name": "a"}}));
+            let probe = || ProbeResult { status, messages: Vec::new() };
+            let object = |action: &Action| ObjectResult::new(key(), *action, probe());
             let objects = actions.iter().map(object).collect();
             let phases = vec![PhaseResult { objects, ..PhaseResult::default() }];
             RevisionResult { phases, ..RevisionResult::new(1) }

@@ -5,24 +5,15 @@
 
 use serde_json::Value;
 
-use crate::content::ContentPhase;
-use crate::object::{ObjectKey, is_crd, text};
-
-/// Name of the version with `storage: true`.
-fn stored(definition: &Value) -> Option<&str> {
-    let versions = definition.pointer("/spec/versions")?.as_array()?;
-    versions
-        .iter()
-        .find(|version| version.get("storage") == Some(&Value::Bool(true)))
-        .map(|one| text(one, "/name"))
-}
+use crate::content::{ContentPhase, objects};
+use crate::object::{ObjectKey, gvk, is_crd, storage_version, text};
 
 /// `desired` with the storage version of the live CRD. `None` if both have the same one, if `desired` does not convert
 /// by a webhook, or lacks that version.
 pub(crate) fn with_live_storage(desired: &Value, actual: &Value) -> Option<Value> {
-    let live = stored(actual)?;
-    if !is_crd(&ObjectKey::of(desired).gvk)
-        || stored(desired)? == live
+    let live = storage_version(actual)?;
+    if !is_crd(&gvk(desired))
+        || storage_version(desired)? == live
         || text(desired, "/spec/conversion/strategy") != "Webhook"
     {
         return None;
@@ -44,17 +35,13 @@ pub(crate) fn backends(definition: &Value, phases: &[ContentPhase]) -> Vec<Objec
     let client =
         |member| text(definition, &format!("/spec/conversion/webhook/clientConfig/service/{member}"));
     let (namespace, service) = (client("namespace"), client("name"));
-    let keyed = || {
-        let objects = phases.iter().flat_map(|phase| &phase.objects);
-        objects.map(|content| (ObjectKey::of(&content.object), &content.object))
-    };
-    let is = |key: &ObjectKey, group: &str, kind: &str| key.gvk.group == group && key.gvk.kind == kind;
+    let keyed = || objects(phases).map(|object| (ObjectKey::of(object), object));
     let (group, kind) = (text(definition, "/spec/group"), text(definition, "/spec/names/kind"));
-    if keyed().any(|(key, _)| is(&key, group, kind)) {
+    if keyed().any(|(key, _)| key.is(group, kind)) {
         return Vec::new();
     }
     let selector = keyed()
-        .find(|(key, _)| is(key, "", "Service") && key.namespace == namespace && key.name == service)
+        .find(|(key, _)| key.is("", "Service") && key.namespace == namespace && key.name == service)
         .and_then(|(_, service)| {
             service.pointer("/spec/selector")?.as_object().filter(|all| !all.is_empty())
         });
@@ -65,7 +52,7 @@ pub(crate) fn backends(definition: &Value, phases: &[ContentPhase]) -> Vec<Objec
     };
     keyed()
         .filter(|(key, object)| {
-            is(key, "apps", "Deployment") && key.namespace == namespace && is_selected(object)
+            key.is("apps", "Deployment") && key.namespace == namespace && is_selected(object)
         })
         .map(|(key, _)| key)
         .collect()

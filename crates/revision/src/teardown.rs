@@ -12,13 +12,13 @@ use kube::core::GroupVersionKind;
 use olm_api::{annotations, labels};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, ClusterError, Reason};
+use crate::cluster::{Answer, Cluster, ClusterError, Reason};
 use crate::content::ContentPhase;
 use crate::engine::{Engine, Revision};
 use crate::error::{EngineError, ObjectError};
 use crate::fields::Moves;
 use crate::memory::Memory;
-use crate::object::{ObjectKey, is_crd, resource_version, text, uid};
+use crate::object::{ObjectKey, is_crd, resource_version, storage_version, uid};
 use crate::plan::{
     Owner, controller, is_deleting, is_keeper, is_left_behind, is_revision, keeper_reference, metadata_patch,
     owners, without, without_keeper,
@@ -92,16 +92,16 @@ impl<C: Cluster> Engine<C> {
         options: &TeardownOptions,
     ) -> Result<TeardownResult, EngineError> {
         let uid = &revision.owner.uid;
-        let mut removed = self.memories.lock().remove(uid).unwrap_or_default().removed;
+        let mut removed = self.shared.memories.lock().remove(uid).unwrap_or_default().removed;
         let result = self.remove_left(revision, options, &mut removed).await;
         let denied = result.as_ref().map(|result| result.denied.clone()).unwrap_or_default();
-        self.memories.lock().insert(uid.clone(), Memory { removed, denied, ..Memory::default() });
+        self.shared.memories.lock().insert(uid.clone(), Memory { removed, denied, ..Memory::default() });
         result
     }
 
     /// Objects whose deletion the last [`Self::teardown`] of this revision was denied.
     pub fn denied(&self, owner_uid: &str) -> Vec<(ObjectKey, String)> {
-        self.memories.lock().get(owner_uid).map(|memory| memory.denied.clone()).unwrap_or_default()
+        self.shared.memories.lock().get(owner_uid).map(|memory| memory.denied.clone()).unwrap_or_default()
     }
 
     /// Removes the objects that are not in `removed` yet.
@@ -160,11 +160,11 @@ impl<C: Cluster> Engine<C> {
         Ok(())
     }
 
-    async fn protect_definition(&self, key: &ObjectKey, owner: &Owner) -> Result<(), ClusterError> {
+    async fn protect_definition(&self, key: &ObjectKey, owner: &Owner) -> Answer<()> {
         let controlled = self.live(key).await?.filter(|actual| is_controlled(actual, owner));
         if let Some(patch) = controlled.and_then(|actual| self.protection_patch(&actual)) {
             let patched = self.cluster().merge(key, &patch).await?;
-            let moves = Moves::of(Some(&patched), owner);
+            let moves = Moves::of(&patched, owner);
             self.move_fields(&moves, &patched.clone(), patched).await?;
         }
         Ok(())
@@ -199,8 +199,7 @@ impl<C: Cluster> Engine<C> {
     /// `true` if a pod of the revision's Deployments is ready: only a running operator removes the finalizers of its
     /// custom resources. Also `true` if the cluster does not answer.
     pub async fn has_operator(&self, revision: &Revision) -> bool {
-        let is_deployment = |key: &ObjectKey| key.gvk.group == "apps" && key.gvk.kind == "Deployment";
-        for key in revision.phases.iter().flat_map(keys).filter(is_deployment) {
+        for key in revision.phases.iter().flat_map(keys).filter(|key| key.is("apps", "Deployment")) {
             let gvk = GroupVersionKind::gvk("", "v1", "Namespace");
             let namespace = ObjectKey { gvk, namespace: String::new(), name: key.namespace.clone() };
             let (Ok(deployment), Ok(namespace)) = (self.live(&key).await, self.live(&namespace).await) else {
@@ -215,7 +214,7 @@ impl<C: Cluster> Engine<C> {
         false
     }
 
-    async fn live(&self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+    async fn live(&self, key: &ObjectKey) -> Answer<Option<Value>> {
         match self.cluster().get(key).await {
             Err(error) if error.reason == Reason::UnknownKind => Ok(None),
             answer => answer,
@@ -253,7 +252,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Handles a CustomResourceDefinition, and returns its live state if it is to be deleted.
-    async fn decide(&mut self, key: &ObjectKey) -> Result<Option<Value>, ClusterError> {
+    async fn decide(&mut self, key: &ObjectKey) -> Answer<Option<Value>> {
         let Some(actual) = self.engine.live(key).await? else { return Ok(None) };
         if !is_controlled(&actual, self.owner) && !is_left_behind(&actual, self.owner) {
             self.remove_owner(key, &actual).await?;
@@ -281,7 +280,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
 
     /// Removes the owner and our labels from a CustomResourceDefinition. Also removes a conversion webhook of the
     /// extension, or blocks if the CRD needs the conversion.
-    async fn release(&mut self, key: &ObjectKey, actual: &Value) -> Result<(), ClusterError> {
+    async fn release(&mut self, key: &ObjectKey, actual: &Value) -> Answer<()> {
         let mut patch = release_patch(actual, self.owner);
         if has_conversion_webhook(actual) {
             if let Some(versions) = versions_to_migrate(actual) {
@@ -298,7 +297,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Deletes a CustomResourceDefinition. The API server deletes its custom resources first.
-    async fn delete_definition(&mut self, key: &ObjectKey, mut actual: Value) -> Result<(), ClusterError> {
+    async fn delete_definition(&mut self, key: &ObjectKey, mut actual: Value) -> Answer<()> {
         if self.options.abandons && has_conversion_webhook(&actual) {
             let mut patch = metadata_patch(&actual, []);
             patch["spec"] = no_conversion();
@@ -326,7 +325,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         Ok(())
     }
 
-    async fn remove(&mut self, key: &ObjectKey) -> Result<(), ClusterError> {
+    async fn remove(&mut self, key: &ObjectKey) -> Answer<()> {
         let Some(actual) = self.engine.live(key).await? else { return Ok(()) };
         let new_owner = new_owner(&self.options.new_owners, key);
         if !is_controlled(&actual, self.owner) {
@@ -337,7 +336,9 @@ impl<'a, C: Cluster> Removal<'a, C> {
             self.remove_owner(key, &actual).await?;
         } else if let Some(new_owner) = new_owner {
             self.change(key, &hand_over_patch(&actual, self.owner, new_owner)).await?;
-        } else if is_namespace(key) && !self.result.blocked.is_empty() || self.delete(key, &actual).await? {
+        } else if key.is("", "Namespace") && !self.result.blocked.is_empty()
+            || self.delete(key, &actual).await?
+        {
             // A namespace can contain the custom resources that must not be lost.
             self.result.waiting.push(key.clone());
         }
@@ -345,7 +346,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Deletes the object. Returns `true` if it still exists.
-    async fn delete(&mut self, key: &ObjectKey, actual: &Value) -> Result<bool, ClusterError> {
+    async fn delete(&mut self, key: &ObjectKey, actual: &Value) -> Answer<bool> {
         if is_deleting(actual) {
             return Ok(true);
         }
@@ -363,7 +364,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Removes our reference from an object with another controller. Without one, makes no request.
-    async fn remove_owner(&mut self, key: &ObjectKey, actual: &Value) -> Result<(), ClusterError> {
+    async fn remove_owner(&mut self, key: &ObjectKey, actual: &Value) -> Answer<()> {
         let rest = without(actual, self.owner);
         if rest.len() < owners(actual).len() {
             self.change(key, &metadata_patch(actual, [("ownerReferences", rest.into())])).await?;
@@ -372,7 +373,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Patches an object. Returns `None` if it is deleted, or changed and must be read again by the next pass.
-    async fn change(&mut self, key: &ObjectKey, patch: &Value) -> Result<Option<Value>, ClusterError> {
+    async fn change(&mut self, key: &ObjectKey, patch: &Value) -> Answer<Option<Value>> {
         match self.engine.cluster().merge(key, patch).await {
             Err(error) if error.reason == Reason::Conflict => self.result.waiting.push(key.clone()),
             Err(error) if error.reason == Reason::NotFound => {}
@@ -391,10 +392,8 @@ fn is_controlled(actual: &Value, owner: &Owner) -> bool {
 }
 
 fn new_owner<'a>(new_owners: &'a [NewOwner], key: &ObjectKey) -> Option<&'a Owner> {
-    new_owners
-        .iter()
-        .find(|new_owner| new_owner.objects.contains_key(&key.unversioned()))
-        .map(|new_owner| &new_owner.owner)
+    let lists = |new_owner: &&NewOwner| new_owner.objects.contains_key(&key.unversioned());
+    new_owners.iter().find(lists).map(|new_owner| &new_owner.owner)
 }
 
 /// Removes our labels and the references to revisions from a CRD, and records its former extension. That annotation is
@@ -428,10 +427,6 @@ fn hand_over_patch(actual: &Value, owner: &Owner, new_owner: &Owner) -> Value {
     )
 }
 
-fn is_namespace(key: &ObjectKey) -> bool {
-    key.gvk.group.is_empty() && key.gvk.kind == "Namespace"
-}
-
 fn has_conversion_webhook(crd: &Value) -> bool {
     crd.pointer("/spec/conversion/webhook/clientConfig/service").is_some_and(|service| !service.is_null())
 }
@@ -443,9 +438,7 @@ fn no_conversion() -> Value {
 
 /// Versions in which objects can be stored, other than the current storage version. `None` if there are none.
 fn versions_to_migrate(crd: &Value) -> Option<String> {
-    let versions = crd.pointer("/spec/versions").and_then(Value::as_array);
-    let is_storage = |version: &&Value| version.get("storage") == Some(&Value::Bool(true));
-    let storage = versions.and_then(|versions| versions.iter().find(is_storage)).map(|v| text(v, "/name"));
+    let storage = storage_version(crd);
     let stored = crd.pointer("/status/storedVersions").and_then(Value::as_array)?;
     let others: Vec<&str> =
         stored.iter().filter_map(Value::as_str).filter(|version| Some(*version) != storage).collect();

@@ -51,12 +51,12 @@ impl Events {
     /// Queues an Event of type Normal. `reason` is a name of docs/design/additions.md#events. `note` is truncated
     /// to 1024 bytes.
     pub fn normal(&self, object: ObjectReference, reason: &'static str, note: String) {
-        self.queue_unless_repeated(EventType::Normal, object, reason, note);
+        self.enqueue(EventType::Normal, object, reason, note);
     }
 
     /// Queues an Event of type Warning, otherwise like [`Events::normal`].
     pub fn warning(&self, object: ObjectReference, reason: &'static str, note: String) {
-        self.queue_unless_repeated(EventType::Warning, object, reason, note);
+        self.enqueue(EventType::Warning, object, reason, note);
     }
 
     /// Ends the last note about the object with this reason, so that the same note is published when it occurs
@@ -65,13 +65,8 @@ impl Events {
         self.history.lock().forget(id(object), reason);
     }
 
-    fn queue_unless_repeated(
-        &self,
-        type_: EventType,
-        object: ObjectReference,
-        reason: &'static str,
-        note: String,
-    ) {
+    /// Queues an Event, unless its note is the last one about the object with this reason.
+    fn enqueue(&self, type_: EventType, object: ObjectReference, reason: &'static str, note: String) {
         let mut history = self.history.lock();
         let digest = history.digest(&note);
         let last = history.last(id(&object), reason);

@@ -110,22 +110,11 @@ struct Failure {
 }
 
 impl Reconciles {
-    /// The frame of the reconciles of `controller` over objects of `kind`, at most `concurrency` at once.
-    pub fn new(
-        controller: &'static str,
-        kind: &'static str,
-        concurrency: u16,
-        metrics: Arc<Metrics>,
-    ) -> Self {
-        metrics.start_controller(controller, concurrency);
-        Self {
-            controller,
-            kind,
-            concurrency,
-            metrics,
-            longest_delay: Duration::MAX,
-            failing: Mutex::default(),
-        }
+    /// The frame of the reconciles of `controller` over objects of `kind`, at most `limit` at once.
+    pub fn new(controller: &'static str, kind: &'static str, limit: u16, metrics: Arc<Metrics>) -> Self {
+        metrics.start_controller(controller, limit);
+        let (longest_delay, failing) = (Duration::MAX, Mutex::default());
+        Self { controller, kind, concurrency: limit, metrics, longest_delay, failing }
     }
 
     /// Limits the backoff, for objects whose failure can end without an event.

@@ -5,16 +5,15 @@
 //! watch after an outage is compared with a list, and an event or bookmark with those before. A version below an earlier
 //! one ends the watch like an expired one, and the watcher lists anew.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, stream};
 use http::header::ACCEPT;
 use http::{Request, Response, Uri};
 use http_body::Frame;
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::{Body, DynBody};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -83,10 +82,10 @@ async fn current_version(service: Calls, watch: &Uri) -> Option<u64> {
 
 /// The answer to a request, ended where versions go back if it is a watch from a version.
 fn until_versions_go_back(from: Option<u64>, body: Box<DynBody>, outage: Outage) -> Box<DynBody> {
-    match from {
-        Some(reached) => Box::new(Watch { body, reached, pending: BytesMut::new(), is_over: false, outage }),
-        None => body,
-    }
+    let Some(reached) = from else { return body };
+    let watch = Watch { body, reached, pending: BytesMut::new(), is_over: false, outage };
+    let frames = stream::unfold(watch, |mut watch| async move { Some((watch.frame().await?, watch)) });
+    Box::new(StreamBody::new(frames.boxed()))
 }
 
 /// Version from which a watch reports changes. `None` if the request is another one, or reports all objects first.
@@ -141,42 +140,32 @@ impl Watch {
         }
         lines
     }
-}
 
-impl http_body::Body for Watch {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = &mut *self;
-        while !this.is_over {
-            let data = match ready!(Pin::new(&mut this.body).poll_frame(context)) {
-                Some(Ok(frame)) => match frame.into_data() {
-                    Ok(data) => data,
-                    Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
-                },
-                Some(Err(error)) => {
-                    *this.outage.lock() = Some(Instant::now());
-                    return Poll::Ready(Some(Err(error)));
-                }
-                None => {
-                    this.is_over = true;
-                    let rest = Some(this.pending.split()).filter(|rest| !rest.is_empty());
-                    return Poll::Ready(rest.map(|rest| Ok(Frame::data(rest.freeze()))));
+    /// Next part of the body: whole lines, unless one is too long. `None` at the end.
+    async fn frame(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
+        while !self.is_over {
+            let Some(frame) = self.body.frame().await else {
+                self.is_over = true;
+                let rest = self.pending.split().freeze();
+                return (!rest.is_empty()).then_some(Ok(Frame::data(rest)));
+            };
+            let data = match frame.map(Frame::into_data) {
+                Ok(Ok(data)) => data,
+                Ok(Err(trailers)) => return Some(Ok(trailers)),
+                Err(error) => {
+                    *self.outage.lock() = Some(Instant::now());
+                    return Some(Err(error));
                 }
             };
-            this.pending.extend_from_slice(&data);
-            let lines = match this.pending.iter().rposition(|byte| *byte == b'\n') {
-                Some(end) => this.pending.split_to(end + 1),
-                None if this.pending.len() > MAX_BYTES => this.pending.split(),
+            self.pending.extend_from_slice(&data);
+            let lines = match self.pending.iter().rposition(|byte| *byte == b'\n') {
+                Some(end) => self.pending.split_to(end + 1),
+                None if self.pending.len() > MAX_BYTES => self.pending.split(),
                 None => continue,
             };
-            return Poll::Ready(Some(Ok(Frame::data(this.checked(lines.freeze())))));
+            return Some(Ok(Frame::data(self.checked(lines.freeze()))));
         }
-        Poll::Ready(None)
+        None
     }
 }
 

@@ -215,17 +215,18 @@ impl Context<'_> {
 
     async fn uninstall(&self, keep_crds: bool) -> Result<Planned, CliError> {
         let Self { cluster, session, name, .. } = *self;
-        let plan = PlannedUninstall::read(cluster, name, keep_crds, session).await?;
+        let uninstall = PlannedUninstall::read(cluster, name, keep_crds, session).await?;
+        let plan = &uninstall.plan;
         let flag = if keep_crds { " --keep-crds" } else { "" };
         Ok(Planned {
             choice: keep_choice(keep_crds),
             facts: vec![plan.question()],
             text: plan.text(),
-            warnings: plan.notes.clone(),
+            warnings: uninstall.notes.clone(),
             refusal: plan.blocked().map(|error| error.to_string()),
             command: format!("olm uninstall {name}{flag}"),
             is_unchanged: false,
-            change: Change::Uninstall(Box::new(plan)),
+            change: Change::Uninstall(Box::new(uninstall)),
         })
     }
 }

@@ -52,9 +52,7 @@ pub(super) async fn observe(access: &ObjectAccess<'_>, backup: &Backup) -> Resul
     };
     let unpaused = sets.iter().filter(|set| {
         let paused = set.annotations().get(annotations::EXT_PAUSED);
-        is_active(set)
-            && set.metadata.deletion_timestamp.is_none()
-            && paused.is_none_or(|value| value != "true")
+        set.is_active() && paused.is_none_or(|value| value != "true")
     });
     let deleting_sets = sets.iter().filter(|set| set.metadata.deletion_timestamp.is_some());
     let is_deleting = found.as_ref().is_some_and(|found| !found["metadata"]["deletionTimestamp"].is_null());
@@ -165,7 +163,7 @@ async fn created(
 ) -> Result<Vec<ObjectId>, CliError> {
     let plan = &backup.plan;
     let mut rendered: BTreeSet<ObjectId> = plan.created.iter().cloned().collect();
-    for set in sets.iter().filter(|set| is_active(set)) {
+    for set in sets.iter().filter(|set| set.is_active()) {
         let phases = match recorded(set) {
             Some(phases) => Ok(phases),
             None => access.session().interruptible(stored(access.cluster(), set)).await?,

@@ -4,12 +4,12 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 
 use super::{Engine, Revision};
-use crate::cluster::{Cluster, ClusterError, Reason};
+use crate::cluster::{Answer, Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
 use crate::fields::{Moves, blocking, classic_managers, without_scaled};
-use crate::immutable::{is_replaceable, trial};
-use crate::managed_fields::{agrees, conflicts, taken_over_conversion};
+use crate::immutable::{about_object, is_replaceable, trial};
+use crate::managed_fields::{agrees, conflicts, drops_conversion};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
 use crate::plan::{Plan, check_body, controller, plan};
@@ -33,15 +33,6 @@ pub(super) struct Observed {
     pub(super) moves: Moves,
     /// `true` if `desired` has the storage version of the live CRD instead of that of the revision.
     pub(super) keeps_storage: bool,
-}
-
-impl Observed {
-    /// `true` if the write first takes over the conversion of a CRD, which it removes.
-    fn drops_conversion(&self) -> bool {
-        let taken_over =
-            |actual: &Value| taken_over_conversion(&self.desired, actual, &self.moves.superseded).is_some();
-        self.actual.as_ref().is_some_and(taken_over)
-    }
 }
 
 /// State of an object that was checked.
@@ -108,10 +99,8 @@ impl<C: Cluster> Engine<C> {
     ) -> Result<CheckedPhase, EngineError> {
         // Create the futures before the stream: a closure inside of it would tie the future to one lifetime, and the
         // future would not be `Send`.
-        let checks: Vec<_> = phase
-            .objects
-            .iter()
-            .zip(verified)
+        let objects = phase.objects.iter().zip(verified);
+        let checks: Vec<_> = objects
             .map(|(content, verified)| self.check_object(revision, content, verified.as_ref(), dry_runs))
             .collect();
         let mut checks = stream::iter(checks).buffered(CONCURRENT_CALLS);
@@ -154,15 +143,14 @@ impl<C: Cluster> Engine<C> {
         let verified = verified.filter(|verified| {
             verified.desired_hash == desired_hash && verified.result.key == ObjectKey::of(&desired)
         });
-        if let Some(result) = verified.and_then(|verified| verified.unchanged(&self.observed_versions)) {
+        if let Some(result) = verified.and_then(|verified| verified.unchanged(&self.shared.observed_versions))
+        {
             return Ok(ObjectCheck::Unchanged(result));
         }
         let live_hash = verified.map(|verified| verified.live_hash);
-        let mut observed = self
-            .observed(revision, content, desired, desired_hash, live_hash)
-            .await
-            .map_err(CheckError::Read)?;
-        let drops_conversion = observed.drops_conversion();
+        let observed = self.observed(revision, content, desired, desired_hash, live_hash).await;
+        let mut observed = observed.map_err(CheckError::Read)?;
+        let mut moves_fields = false;
         let body = match (&observed.plan, &observed.actual) {
             (Plan::Create, _)
                 if dry_runs == DryRuns::Omitted && is_built_in(&ObjectKey::of(&observed.desired).gvk) =>
@@ -170,19 +158,17 @@ impl<C: Cluster> Engine<C> {
                 return Ok(ObjectCheck::Read(observed));
             }
             (Plan::Create, _) => observed.desired.clone(),
-            (Plan::Adopt, Some(actual))
-                if dry_runs == DryRuns::Omitted
-                    // Those of classic OLM follow from the dry run.
-                    && !revision.is_migrated
-                    && !drops_conversion
-                    && observed.moves.managed_fields(&observed.desired, actual).is_none() =>
-            {
-                return Ok(ObjectCheck::Read(observed));
-            }
             (Plan::Adopt | Plan::Repair, Some(actual)) => {
-                let mut body = check_body(&observed.desired, actual, &revision.owner);
-                if drops_conversion {
-                    // Valid without it only after the takeover of the conversion, which must follow the verdict.
+                let Observed { desired, moves, plan, .. } = &observed;
+                moves_fields = moves.managed_fields(desired, actual).is_some();
+                // Moves from managers of classic OLM follow from the dry run.
+                let may_omit = dry_runs == DryRuns::Omitted && !revision.is_migrated;
+                if *plan == Plan::Adopt && may_omit && !moves_fields {
+                    return Ok(ObjectCheck::Read(observed));
+                }
+                let mut body = check_body(desired, actual, &revision.owner);
+                if moves_fields && drops_conversion(desired, actual, &moves.superseded) {
+                    // Valid without it only after its takeover, which must follow the verdict.
                     body["spec"]["conversion"] = actual["spec"]["conversion"].clone();
                 }
                 body
@@ -191,15 +177,15 @@ impl<C: Cluster> Engine<C> {
         };
         let mut verdict = self.cluster.apply(&body, true).await;
         if verdict.as_ref().is_err_and(|error| revision.may_replace(error, &observed)) {
-            verdict = self.cluster.apply(&trial(&observed.desired), true).await;
+            let tried = self.cluster.apply(&trial(&observed.desired), true).await;
+            verdict = tried.map_err(|error| about_object(error, &body));
             observed.plan = Plan::Replace;
         }
         match verdict {
             Ok(outcome) => {
                 let is_unchanged = |actual| {
-                    !drops_conversion
+                    !moves_fields
                         && hash_of_state(actual) == hash_of_state(&outcome)
-                        && observed.moves.managed_fields(&observed.desired, actual).is_none()
                         // A field that only another manager owns can change without our notice.
                         && conflicts(&observed.desired, actual).is_empty()
                 };
@@ -214,7 +200,8 @@ impl<C: Cluster> Engine<C> {
                 Ok(ObjectCheck::Read(observed))
             }
             Err(error) if error.is_namespace_gone() && revision.may_skip(&body) => {
-                Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(&body))))
+                let ready = ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
+                Ok(ObjectCheck::Skipped(ObjectResult::new(ObjectKey::of(&body), Action::Skipped, ready)))
             }
             Err(mut error) if error.reason.is_verdict() => {
                 if observed.plan != Plan::Replace && claim_blocking(&mut observed, &mut error) {
@@ -222,7 +209,10 @@ impl<C: Cluster> Engine<C> {
                 }
                 Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
             }
-            Err(error) if error.reason == Reason::NoDryRun => Ok(ObjectCheck::Read(observed)),
+            // A replacement deletes the object, so its creation has to be checked.
+            Err(error) if error.reason == Reason::NoDryRun && observed.plan != Plan::Replace => {
+                Ok(ObjectCheck::Read(observed))
+            }
             Err(error) => Err(CheckError::DryRun(error)),
         }
     }
@@ -244,21 +234,19 @@ impl<C: Cluster> Engine<C> {
         };
         let mut plan =
             plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection);
-        let staged = match (&plan, &actual) {
-            (Plan::Adopt | Plan::Repair, Some(actual)) => self.staged(revision, &desired, actual).await?,
-            _ => None,
-        };
-        let keeps_storage = staged.is_some();
-        let desired = staged.unwrap_or(desired);
-        let desired = match &actual {
-            Some(actual) => without_scaled(&desired, actual),
-            None => desired,
-        };
-        let moves = Moves::of(actual.as_ref(), &revision.owner);
-        if let (Plan::Repair, Some(actual)) = (&plan, &actual)
-            && (live_hash == Some(hash_of_ours(actual)) || is_applied(&desired, actual, &moves))
-        {
-            plan = Plan::Keep;
+        let (mut desired, mut moves, mut keeps_storage) = (desired, Moves::default(), false);
+        if let Some(actual) = &actual {
+            if matches!(plan, Plan::Adopt | Plan::Repair)
+                && let Some(staged) = self.staged(revision, &desired, actual).await?
+            {
+                (desired, keeps_storage) = (staged, true);
+            }
+            desired = without_scaled(&desired, actual);
+            moves = Moves::of(actual, &revision.owner);
+            let is_same = || live_hash == Some(hash_of_ours(actual)) || is_applied(&desired, actual, &moves);
+            if plan == Plan::Repair && is_same() {
+                plan = Plan::Keep;
+            }
         }
         Ok(Observed { desired, desired_hash, actual, plan, moves, keeps_storage })
     }
@@ -301,12 +289,6 @@ impl Revision {
         let ObjectKey { gvk, namespace, .. } = ObjectKey::of(object);
         gvk.group == RBAC_GROUP && self.selected_namespaces.contains(&namespace)
     }
-}
-
-/// Result for an object whose namespace is gone.
-fn skipped(key: ObjectKey) -> ObjectResult {
-    let probe = ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
-    ObjectResult { key, action: Action::Skipped, probe, collision: None, not_ready: None, contention: None }
 }
 
 /// Claims the fields that alone are in the way of a rejected object, and returns `true`. Otherwise the error names those

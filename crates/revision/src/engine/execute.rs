@@ -1,18 +1,16 @@
 //! Application of the plan for one object.
 
-use std::time::Duration;
-
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::check::{ObjectCheck, Observed};
 use super::{Engine, Mode, Revision};
 use crate::blocked_pods::of_deployment;
-use crate::cluster::{Cluster, ClusterError, Reason};
+use crate::cluster::{Answer, Cluster, Reason};
 use crate::content::ContentObject;
 use crate::error::ObjectError;
 use crate::fields::Moves;
-use crate::managed_fields::{changed, conflicts, taken_over_conversion};
+use crate::managed_fields::{changed, conflicts};
 use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version, uid};
 use crate::plan::{Plan, metadata_patch, write_body};
@@ -43,12 +41,7 @@ impl<C: Cluster> Engine<C> {
                     let desired = self.desired(revision, content);
                     observed = self.observed(revision, content, desired, desired_hash, None).await?;
                     // Those of classic OLM follow from the dry run, which is not repeated.
-                    let known = &mut observed.moves.superseded;
-                    for name in moves.superseded {
-                        if !known.contains(&name) {
-                            known.push(name);
-                        }
-                    }
+                    observed.moves.superseded.extend(moves.superseded);
                     observed.moves.claims = moves.claims;
                 }
                 result => return result,
@@ -64,10 +57,12 @@ impl<C: Cluster> Engine<C> {
     ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
         let Observed { desired, desired_hash, actual, plan, .. } = observed;
         let key = ObjectKey::of(desired);
-        let contention = self.contentions.delayed(&key, Instant::now()).filter(|_| *plan == Plan::Repair);
+        let contention =
+            self.shared.contentions.delayed(&key, Instant::now()).filter(|_| *plan == Plan::Repair);
         let (action, live) = match (plan, actual) {
             (Plan::Create | Plan::Adopt | Plan::Repair | Plan::Replace, _) if mode == Mode::Observe => {
-                return Ok((held(key, actual.as_ref(), &revision.probes), None));
+                let (live, why) = (actual.as_ref(), "not applied while paused");
+                return Ok((unapplied(desired, Action::Held, live, &revision.probes, why), None));
             }
             (_, Some(actual)) if contention.is_some() => {
                 let result = probed(key, Action::Contended, actual, &revision.probes);
@@ -91,29 +86,28 @@ impl<C: Cluster> Engine<C> {
         if !revision.siblings.is_empty() {
             self.share(&key, &live);
         }
-        if observed.keeps_storage {
-            return Ok((staged(key, &live, &revision.probes), None));
-        }
         let mut result = probed(key, action, &live, &revision.probes);
+        if observed.keeps_storage {
+            let waits = "storage version changes when the conversion webhook is ready";
+            result.action = Action::Staged;
+            result.not_ready.get_or_insert(format!("Object {}: {waits}", result.key.kind_first()));
+            return Ok((result, None));
+        }
         if let (Plan::Repair, Some(actual), Action::Updated | Action::Recovered) = (plan, actual, action) {
             let changed = changed(desired, actual);
-            result.contention = Some(self.contentions.record(&result.key, &changed, Instant::now()));
+            result.contention = Some(self.shared.contentions.record(&result.key, &changed, Instant::now()));
         }
-        let verified = VerifiedObject::of(&self.observed_versions, &result, *desired_hash, &live);
+        let verified = VerifiedObject::of(&self.shared.observed_versions, &result, *desired_hash, &live);
         Ok((result, verified))
     }
 
     async fn create(&self, revision: &Revision, desired: &Value) -> Result<Value, ObjectError> {
         let key = ObjectKey::of(desired);
-        let created = self
-            .cluster
-            .create(desired)
-            .await
-            .map_err(|error| ObjectError::new(&key, "creating resource: ", error))?;
-        let moves = Moves::of(Some(&created), &revision.owner);
-        self.move_fields(&moves, desired, created)
-            .await
-            .map_err(|error| ObjectError::new(&key, "migrating to SSA after create: ", error))
+        let failed = |step: &'static str| move |error| ObjectError::new(&key, step, error);
+        let created = self.cluster.create(desired).await.map_err(failed("creating resource: "))?;
+        let moves = Moves::of(&created, &revision.owner);
+        let moved = self.move_fields(&moves, desired, created).await;
+        moved.map_err(failed("migrating to SSA after create: "))
     }
 
     async fn write(
@@ -132,10 +126,6 @@ impl<C: Cluster> Engine<C> {
         let before = resource_version(actual);
         let write = async {
             let current = self.move_fields(moves, desired, actual.clone()).await?;
-            let current = match taken_over_conversion(desired, &current, &moves.superseded) {
-                Some(entries) => self.own(&key, &current, entries).await?,
-                None => current,
-            };
             self.cluster.apply(&write_body(desired, &current, &revision.owner), false).await
         };
         let live = write.await.map_err(|error| ObjectError::new(&key, step, error))?;
@@ -164,22 +154,11 @@ impl<C: Cluster> Engine<C> {
         }
     }
 
-    /// Moves the ownership of fields. Without any to move, makes no request.
-    pub(crate) async fn move_fields(
-        &self,
-        moves: &Moves,
-        desired: &Value,
-        actual: Value,
-    ) -> Result<Value, ClusterError> {
-        match moves.managed_fields(desired, &actual) {
-            Some(entries) => self.own(&ObjectKey::of(desired), &actual, entries).await,
-            None => Ok(actual),
-        }
-    }
-
-    /// Writes only the managedFields of an object.
-    async fn own(&self, key: &ObjectKey, actual: &Value, entries: Vec<Value>) -> Result<Value, ClusterError> {
-        self.cluster.merge(key, &metadata_patch(actual, [("managedFields", entries.into())])).await
+    /// Moves the ownership of fields by a patch of managedFields. Without any to move, makes no request.
+    pub(crate) async fn move_fields(&self, moves: &Moves, desired: &Value, actual: Value) -> Answer<Value> {
+        let Some(entries) = moves.managed_fields(desired, &actual) else { return Ok(actual) };
+        let patch = metadata_patch(&actual, [("managedFields", entries.into())]);
+        self.cluster.merge(&ObjectKey::of(desired), &patch).await
     }
 }
 
@@ -187,45 +166,26 @@ pub(super) fn probed(key: ObjectKey, action: Action, live: &Value, probes: &Prob
     let probe = probes.probe(live);
     let cause = || of_deployment(live).map(|cause| cause.text).unwrap_or_default();
     let not_ready = (!probe.is_ready()).then(|| failure_line(live, &probe) + &cause());
-    ObjectResult { key, action, probe, collision: None, not_ready, contention: None }
+    ObjectResult { not_ready, ..ObjectResult::new(key, action, probe) }
+}
+
+/// Result for an object that is not applied for now, with the reason.
+pub(super) fn unapplied(
+    desired: &Value,
+    action: Action,
+    live: Option<&Value>,
+    probes: &Probes,
+    why: &str,
+) -> ObjectResult {
+    let key = ObjectKey::of(desired);
+    let not_ready = Some(format!("Object {}: {why}", key.kind_first()));
+    let probe = live.map_or(UNKNOWN, |live| probes.probe(live));
+    ObjectResult { not_ready, ..ObjectResult::new(key, action, probe) }
 }
 
 /// Result for an object that is being deleted.
 fn awaited(key: ObjectKey, actual: &Value, probes: &Probes, waits: String) -> ObjectResult {
     ObjectResult { not_ready: Some(waits), ..probed(key, Action::Awaited, actual, probes) }
-}
-
-/// Result for a CRD whose storage version is still to change.
-fn staged(key: ObjectKey, live: &Value, probes: &Probes) -> ObjectResult {
-    let waits =
-        format!("Object {}: storage version changes when the conversion webhook is ready", key.kind_first());
-    let result = probed(key, Action::Staged, live, probes);
-    ObjectResult { not_ready: Some(result.not_ready.unwrap_or(waits)), ..result }
-}
-
-/// Result for a missing object whose creation is left to a newer revision.
-pub(super) fn deferred(desired: &Value, delay: Duration) -> ObjectResult {
-    let key = ObjectKey::of(desired);
-    let not_ready = Some(format!(
-        "Object {}: missing, and left to a newer revision for {} seconds",
-        key.kind_first(),
-        delay.as_secs()
-    ));
-    ObjectResult {
-        key,
-        action: Action::Deferred,
-        probe: UNKNOWN,
-        collision: None,
-        not_ready,
-        contention: None,
-    }
-}
-
-/// Result for an object with pending changes while the revision is paused.
-fn held(key: ObjectKey, actual: Option<&Value>, probes: &Probes) -> ObjectResult {
-    let probe = actual.map_or(UNKNOWN, |actual| probes.probe(actual));
-    let not_ready = Some(format!("Object {}: not applied while paused", key.kind_first()));
-    ObjectResult { key, action: Action::Held, probe, collision: None, not_ready, contention: None }
 }
 
 fn collided_with(desired: &Value, actual: &Value, probes: &Probes) -> ObjectResult {

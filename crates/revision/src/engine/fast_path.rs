@@ -21,7 +21,7 @@ impl<C: Cluster> Engine<C> {
         siblings: &[String],
         probes: &Probes,
     ) -> Option<RevisionResult> {
-        let mut memory = self.memories.lock().remove(&owner.uid)?;
+        let mut memory = self.shared.memories.lock().remove(&owner.uid)?;
         memory.compare_siblings(siblings);
         let mut result = RevisionResult::new(memory.phase_count);
         let pass = async {
@@ -41,7 +41,7 @@ impl<C: Cluster> Engine<C> {
             result.is_complete().then_some(result)
         };
         let result = pass.await;
-        self.memories.lock().insert(owner.uid.clone(), memory);
+        self.shared.memories.lock().insert(owner.uid.clone(), memory);
         result
     }
 
@@ -53,7 +53,7 @@ impl<C: Cluster> Engine<C> {
         siblings: &[String],
         probes: &Probes,
     ) -> Option<ObjectResult> {
-        if let Some(result) = verified.unchanged(&self.observed_versions) {
+        if let Some(result) = verified.unchanged(&self.shared.observed_versions) {
             return Some(result);
         }
         let actual = self.recent(&verified.result.key, siblings).await?;
@@ -66,13 +66,14 @@ impl<C: Cluster> Engine<C> {
             _ => return None,
         };
         let result = probed(verified.result.key.clone(), action, &actual, probes);
-        *verified = VerifiedObject::of(&self.observed_versions, &result, verified.desired_hash, &actual)?;
+        *verified =
+            VerifiedObject::of(&self.shared.observed_versions, &result, verified.desired_hash, &actual)?;
         Some(result)
     }
 
     /// Returns the object in its last observed version. Reads it, unless a sibling has just done so.
     async fn recent(&self, key: &ObjectKey, siblings: &[String]) -> Option<Value> {
-        if let Some(object) = self.recent_objects.current(&self.observed_versions, key) {
+        if let Some(object) = self.shared.recent_objects.current(&self.shared.observed_versions, key) {
             return Some(object);
         }
         let actual = self.cluster.get(key).await.ok()??;

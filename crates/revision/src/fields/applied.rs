@@ -50,12 +50,13 @@ pub(crate) fn is_aggregated(object: &Value) -> bool {
 /// Moves `stringData` into `data`, as the API server does. It rejects other values than strings.
 fn encode_string_data(secret: &mut Value) {
     let Some(Value::Object(texts)) = secret.get("stringData") else { return };
-    let encoded: Option<Map<String, Value>> = texts
-        .iter()
-        .map(|(key, value)| Some((key.clone(), BASE64_STANDARD.encode(value.as_str()?).into())))
-        .collect();
-    let Some(encoded) = encoded else { return };
-    if let Some(data) = map_mut(secret, &["data"]) {
+    let encode = |(key, value): (&String, &Value)| -> Option<(String, Value)> {
+        Some((key.clone(), BASE64_STANDARD.encode(value.as_str()?).into()))
+    };
+    let encoded: Option<Map<_, _>> = texts.iter().map(encode).collect();
+    if let Some(encoded) = encoded
+        && let Some(data) = map_mut(secret, &["data"])
+    {
         data.extend(encoded);
         secret.as_object_mut().map(|secret| secret.remove("stringData"));
     }

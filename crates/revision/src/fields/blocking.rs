@@ -4,7 +4,7 @@
 //! Pure. No list of kinds: a defaulted field that a new `type` forbids, or an unset source of a volume, is found like any
 //! other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -17,7 +17,7 @@ pub struct Blocking {
     /// Set of fields without owner. Null unless each rejected field is explained by such fields alone.
     pub(crate) claims: Value,
     /// Paths of fields by the other manager that owns them.
-    foreign: BTreeMap<String, Vec<String>>,
+    foreign: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Blocking {
@@ -28,13 +28,13 @@ impl Blocking {
 
     /// Clause for the error, with the fields of other managers and the remedy. `None` without any.
     pub fn remedy(&self) -> Option<String> {
-        let fields = |(manager, paths): (&String, &Vec<String>)| {
+        let fields = self.foreign.iter().map(|(manager, paths)| {
+            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
             format!("{}, set by field manager {manager:?},", paths.join(" and "))
-        };
-        let fields: Vec<String> = self.foreign.iter().map(fields).collect();
-        (!fields.is_empty()).then(|| {
-            format!("{} is in the way: remove it from the object with `kubectl edit`", fields.join(" and "))
-        })
+        });
+        let fields = fields.collect::<Vec<_>>().join(" and ");
+        (!fields.is_empty())
+            .then(|| format!("{fields} is in the way: remove it from the object with `kubectl edit`"))
     }
 }
 
@@ -48,38 +48,26 @@ pub fn blocking(desired: &Value, actual: &Value, rejected: &[String]) -> Blockin
     let mut is_explained = !rejected.is_empty();
     for path in rejected {
         let mut found = Vec::new();
-        place.find(&parse(path), &mut found);
-        let mut is_free = false;
+        place.find(&steps(path), &mut found);
+        is_explained &= found.iter().any(|field| field.sets.is_empty());
         for field in found {
-            let mut foreign = field.sets.iter().filter(|(entry, _)| !is_ours(entry)).peekable();
-            is_explained &= foreign.peek().is_none();
             if field.sets.is_empty() {
-                is_free = true;
                 union(&mut blocking.claims, &field.set());
             }
-            for (entry, _) in foreign {
-                let paths = blocking.foreign.entry(text(entry, "/manager").to_owned()).or_default();
-                if !paths.contains(&field.path) {
-                    paths.push(field.path.clone());
-                }
+            for (entry, _) in field.sets.iter().filter(|(entry, _)| !is_ours(entry)) {
+                let manager = text(entry, "/manager").to_owned();
+                blocking.foreign.entry(manager).or_default().insert(field.path.clone());
             }
         }
-        is_explained &= is_free;
     }
-    if !is_explained {
+    if !is_explained || !blocking.foreign.is_empty() {
         blocking.claims = Value::Null;
     }
     blocking
 }
 
-/// Step of a path in an error of the API server.
-#[derive(Debug, PartialEq)]
-enum Step {
-    Field(String),
-    Index(usize),
-}
-
-fn parse(path: &str) -> Vec<Step> {
+/// Steps of a path in an error of the API server: names of fields, and indices of entries.
+fn steps(path: &str) -> Vec<&str> {
     let mut steps = Vec::new();
     let mut rest = path;
     while !rest.is_empty() {
@@ -87,10 +75,7 @@ fn parse(path: &str) -> Vec<Step> {
             Some(inner) => inner.split_once(']').unwrap_or((inner, "")),
             None => rest.split_at(rest.find(['.', '[']).unwrap_or(rest.len())),
         };
-        steps.push(match step.parse() {
-            Ok(index) if rest.starts_with('[') => Step::Index(index),
-            _ => Step::Field(step.to_owned()),
-        });
+        steps.push(step);
         rest = after.strip_prefix('.').unwrap_or(after);
     }
     steps
@@ -127,17 +112,16 @@ impl<'a> Place<'a> {
     }
 
     /// Collects the live fields that contradict the field at `steps` below this place.
-    fn find(&self, steps: &[Step], found: &mut Vec<Self>) {
+    fn find(&self, steps: &[&str], found: &mut Vec<Self>) {
         match steps {
             [] => {}
-            [Step::Field(name)] => found.extend(self.contradictions(name)),
-            [Step::Field(name), below @ ..] => {
-                self.enter(&format!("f:{name}")).into_iter().for_each(|place| place.find(below, found));
-            }
-            [Step::Index(index), below @ ..] => {
-                for step in self.keys(*index) {
-                    self.enter(&step).into_iter().for_each(|place| place.find(below, found));
-                }
+            [name] => found.extend(self.contradictions(name)),
+            [step, below @ ..] => {
+                let sets = match (step.parse(), self.actual) {
+                    (Ok(index), Value::Array(_)) => self.keys(index),
+                    _ => BTreeSet::from([format!("f:{step}")]),
+                };
+                sets.iter().filter_map(|set| self.enter(set)).for_each(|place| place.find(below, found));
             }
         }
     }
@@ -155,17 +139,14 @@ impl<'a> Place<'a> {
     }
 
     /// Keys of the entry of a list at this index. The live and the desired list can differ in it.
-    fn keys(&self, index: usize) -> Vec<String> {
+    fn keys(&self, index: usize) -> BTreeSet<String> {
         let lists = [Some(self.actual), self.desired];
         let entries: Vec<&Value> = lists.into_iter().filter_map(|list| list?.get(index)).collect();
         let steps = self.sets.iter().filter_map(|(_, set)| set.as_object()).flat_map(|set| set.keys());
         let is_entry = |step: &&String| {
             step.starts_with("k:") && entries.iter().any(|entry| enter(&json!([entry]), step, "").is_some())
         };
-        let mut keys: Vec<String> = steps.filter(is_entry).cloned().collect();
-        keys.sort();
-        keys.dedup();
-        keys
+        steps.filter(is_entry).cloned().collect()
     }
 }
 
@@ -175,14 +156,13 @@ mod tests {
 
     #[test]
     fn paths_of_errors_are_parsed() {
-        let field = |name: &str| Step::Field(name.to_owned());
-        for (path, steps) in [
-            ("spec.a[0].b", vec![field("spec"), field("a"), Step::Index(0), field("b")]),
-            ("data[a.b/c]", vec![field("data"), field("a.b/c")]),
-            ("a[1][x", vec![field("a"), Step::Index(1), field("x")]),
-            ("", vec![]),
+        for (path, expected) in [
+            ("spec.a[0].b", &["spec", "a", "0", "b"][..]),
+            ("data[a.b/c]", &["data", "a.b/c"]),
+            ("a[1][x", &["a", "1", "x"]),
+            ("", &[]),
         ] {
-            assert_eq!(parse(path), steps, "{path}");
+            assert_eq!(steps(path), expected, "{path}");
         }
     }
 
@@ -243,7 +223,7 @@ mod tests {
             let found = blocking(&desired, &volumes(json!([ours, by_hand])), &rejected);
             assert_eq!(found.claims, Value::Null);
             let path = ".spec.volumes[name=\"v\"].emptyDir".to_owned();
-            assert_eq!(found.foreign, BTreeMap::from([("kubectl-edit".to_owned(), vec![path])]));
+            assert_eq!(found.foreign, BTreeMap::from([("kubectl-edit".to_owned(), BTreeSet::from([path]))]));
         }
     }
 }

@@ -104,8 +104,8 @@ async fn object_stays_if_its_successor_is_invalid_or_may_lose_data() {
     let mut renamed = set.clone();
     renamed["spec"]["serviceName"] = json!("b");
     for (number, (old, new, expected)) in [
-        (op, invalid, "`selector` does not match template `labels`"),
-        (set, renamed, "updates to statefulset"),
+        (op, invalid, "Deployment.apps \"op\" is invalid: spec.template.metadata.labels: Invalid value: "),
+        (set, renamed, "StatefulSet.apps \"op\" is invalid: spec: Forbidden: updates to statefulset"),
     ]
     .into_iter()
     .enumerate()
