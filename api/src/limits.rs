@@ -18,6 +18,9 @@ pub const MAX_SECRET_DATA_BYTES: usize = 900 * 1024;
 /// Maximum size of a decompressed object in bytes.
 pub const MAX_DECOMPRESSED_OBJECT_BYTES: usize = 10 * 1024 * 1024;
 
+/// Maximum number of objects per page of a list. An object has at most 1.5 MB.
+pub const LIST_PAGE: u32 = 16;
+
 /// Requeue delay after a revision validation error or a collision.
 pub const COLLISION_RETRY: Duration = Duration::from_secs(10);
 /// Requeue delay while archival is incomplete.

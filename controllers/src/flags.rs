@@ -22,8 +22,8 @@ pub struct Flags {
     /// Directory with CA certificates that verify catalogd, in place of those of the system
     #[arg(long, default_value = "", value_name = "DIR", help_heading = CONTENT)]
     pub(crate) catalogd_cas_dir: String,
-    /// Hosts of catalogd in `status.urls`, comma-separated; http://HOST for development without TLS; default:
-    /// catalogd-service.NAMESPACE.svc, also with .cluster.local, in the namespace of catalogd
+    /// Hosts of catalogd in `status.urls`, comma-separated, HOST:PORT for a single port; http://HOST for development
+    /// without TLS; default: catalogd-service.NAMESPACE.svc, also with .cluster.local, in the namespace of catalogd
     #[arg(long, default_value = "", value_name = "HOSTS", help_heading = CONTENT)]
     pub(crate) catalogd_hosts: String,
     /// Namespace of catalogd, for its serving certificate and Role; default: the system namespace

@@ -16,6 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_request::{NamespaceSelector, SelectedNamespaces};
 use olm_runtime::cluster::announce_listed;
+use olm_runtime::listing;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -65,7 +66,7 @@ impl Namespaces {
     /// Follows the namespaces until dropped. Calls `on_change` after changes.
     pub(crate) async fn follow(&self, on_change: impl Fn()) {
         let Some(writer) = self.writer.lock().take() else { return };
-        let events = watch(Api::<Metadata>::all(self.client.clone()), watcher::Config::default())
+        let events = watch(Api::<Metadata>::all(self.client.clone()), listing::config())
             .default_backoff()
             .modify(|namespace| {
                 namespace.metadata.managed_fields = None;

@@ -12,15 +12,16 @@ use std::time::Duration;
 use futures::future::join;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::PartialObjectMeta;
+use kube::api::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::controller::Action;
-use kube::runtime::watcher::{self, Event, watcher as watch};
+use kube::runtime::watcher::{Event, watcher as watch};
 use kube::runtime::{Controller, WatchStreamExt, reflector};
 use kube::{Api, Client, ResourceExt};
 use olm_api::operator_condition::CRD_NAME;
 use olm_api::{ClusterExtension, ClusterObjectSet, OperatorCondition, labels, names};
 use olm_request::{mirrored, upgrade_blocker, upgrade_report};
 use olm_runtime::cluster::{announce_listed, describe, present, within_deadline};
+use olm_runtime::listing::{self, OurMeta, in_turn};
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{ReconcileError, Reconciles};
 use olm_runtime::status::write_status;
@@ -42,7 +43,7 @@ const FIRST_READ: Duration = Duration::from_secs(10);
 /// Retry delay of a failed read of the CRD.
 const READ_RETRY: Duration = Duration::from_secs(5);
 
-type Metadata = PartialObjectMeta<OperatorCondition>;
+type Metadata = OurMeta<OperatorCondition>;
 
 pub(crate) struct OperatorConditions {
     client: Client,
@@ -79,16 +80,24 @@ impl OperatorConditions {
         read.ok().and_then(Result::ok).and_then(|served| *served).ok_or_else(unread)
     }
 
-    /// Reason for which the operator with this OperatorCondition must not be replaced.
+    /// Reason for which the operator of `extension` with this OperatorCondition must not be replaced.
     ///
     /// # Errors
-    /// The OperatorCondition cannot be read.
-    pub(crate) async fn blocker(&self, namespace: &str, name: &str) -> Result<Option<String>, InstallError> {
+    /// The OperatorCondition or its controller cannot be read.
+    pub(crate) async fn blocker(
+        &self,
+        extension: &str,
+        (namespace, name): (&str, &str),
+    ) -> Result<Option<String>, InstallError> {
         let api: Api<OperatorCondition> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("OperatorCondition {namespace}/{name}");
         let found = async { present(api.get(name).await) };
         let found = api_request(found, format!("reading {what}")).await?;
-        Ok(found.as_ref().and_then(upgrade_blocker).map(|why| format!("{what}: {why}")))
+        let why = found.as_ref().and_then(upgrade_blocker).map(|why| format!("{what}: {why}"));
+        let (Some(found), Some(why)) = (found, why) else { return Ok(None) };
+        let controlled = self.is_controlled(&found.metadata, extension);
+        let is_controlled = api_request(controlled, format!("reading the controller of {what}")).await?;
+        Ok(is_controlled.then_some(why))
     }
 
     /// Follows the CRD and the OperatorConditions of extensions until dropped. Calls `on_change` when the CRD appears
@@ -104,7 +113,7 @@ impl OperatorConditions {
 
     async fn follow_definition(&self, on_change: impl Fn()) {
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
-        let only = watcher::Config::default().fields(&format!("metadata.name={CRD_NAME}"));
+        let only = listing::config().fields(&format!("metadata.name={CRD_NAME}"));
         let mut events = pin!(watch(api, only).default_backoff());
         while let Some(event) = events.next().await {
             match event {
@@ -165,10 +174,9 @@ impl OperatorConditions {
     ) {
         let (store, writer) = reflector::store();
         let ours = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
-        let ours = watcher::Config::default().labels(&ours);
-        let events = watch(Api::<Metadata>::all(self.client.clone()), ours)
-            .default_backoff()
-            .modify(|object| object.metadata.managed_fields = None)
+        let ours = listing::config().labels(&ours);
+        let events = in_turn(watch(Api::<Metadata>::all(self.client.clone()), ours).default_backoff())
+            .modify(|object| reduce(&mut object.metadata))
             .reflect(writer);
         let listed = CancellationToken::new();
         let (forgetting, conditions) = (Arc::clone(self), Arc::clone(self));
@@ -196,7 +204,7 @@ impl OperatorConditions {
     /// Mirrors the reports of the operator to the status, and records them. Returns `false` for an object that belongs to
     /// no extension.
     async fn reconcile(&self, object: &Metadata) -> Result<bool, ReconcileError> {
-        if !self.is_controlled(object).await.map_err(|error| ReconcileError::retry(describe(&error)))? {
+        if !self.is_report(object).await.map_err(|error| ReconcileError::retry(describe(&error)))? {
             self.targets.record_condition(extension(object), bundle(object), None);
             return Ok(false);
         }
@@ -211,25 +219,37 @@ impl OperatorConditions {
         written.map(|_| true).map_err(|error| ReconcileError::write("error updating status", &error))
     }
 
-    /// Reports whether a revision of the extension that the labels name controls the object, in the namespace of that
-    /// extension.
-    async fn is_controlled(&self, object: &Metadata) -> Result<bool, kube::Error> {
-        let mut owners = object.owner_references().iter();
-        let Some(owner) = owners.find(|owner| owner.controller == Some(true)) else { return Ok(false) };
+    /// Reports whether the object is in the namespace of the extension that its labels name, and a revision of that
+    /// extension controls it.
+    async fn is_report(&self, object: &Metadata) -> Result<bool, kube::Error> {
         let extensions: Api<ClusterExtension> = Api::all(self.client.clone());
         let named = within_deadline(extensions.get_opt(extension(object))).await?;
-        let sets: Api<ClusterObjectSet> = Api::all(self.client.clone());
-        let set = within_deadline(sets.get_opt(&owner.name)).await?;
         let is_there =
             named.and_then(|named| named.spec).is_some_and(|spec| Some(spec.namespace) == object.namespace());
-        Ok(is_there
-            && set.is_some_and(|set| {
-                let label = set.labels().get(labels::OWNER_NAME).map(String::as_str);
-                set.uid().as_ref() == Some(&owner.uid)
-                    && label == Some(extension(object))
-                    && belongs_to(&set, extension(object))
-            }))
+        Ok(is_there && self.is_controlled(&object.metadata, extension(object)).await?)
     }
+
+    /// Reports whether a revision of `extension` controls the object.
+    async fn is_controlled(&self, object: &ObjectMeta, extension: &str) -> Result<bool, kube::Error> {
+        let mut owners = object.owner_references.iter().flatten();
+        let Some(owner) = owners.find(|owner| owner.controller == Some(true)) else { return Ok(false) };
+        let sets: Api<ClusterObjectSet> = Api::all(self.client.clone());
+        let set = within_deadline(sets.get_opt(&owner.name)).await?;
+        Ok(set.is_some_and(|set| {
+            let label = set.labels().get(labels::OWNER_NAME).map(String::as_str);
+            set.uid().as_ref() == Some(&owner.uid) && label == Some(extension) && belongs_to(&set, extension)
+        }))
+    }
+}
+
+/// Removes what is not used: any user of a namespace may create many objects with large metadata.
+fn reduce(metadata: &mut ObjectMeta) {
+    metadata.annotations = None;
+    metadata.labels.iter_mut().for_each(|labels| labels.retain(|key, _| key == labels::OWNER_NAME));
+    metadata
+        .owner_references
+        .iter_mut()
+        .for_each(|owners| owners.retain(|owner| owner.controller == Some(true)));
 }
 
 /// Name of the extension that the OperatorCondition belongs to.

@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels};
+use olm_runtime::listing;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -92,7 +93,7 @@ impl RevisionCache {
     /// Follows the ClusterObjectSets of the cluster until `stop`. Returns at once if another call already does.
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
         let Some(writer) = self.0.writer.lock().take() else { return };
-        let events = watch_objects(Api::all(client), watcher::Config::default()).default_backoff();
+        let events = watch_objects(Api::all(client), listing::config()).default_backoff();
         stop.run_until_cancelled(self.process(writer, events)).await;
     }
 

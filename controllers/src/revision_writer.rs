@@ -9,12 +9,13 @@ use kube::api::{
     DeleteParams, ListParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions,
 };
 use kube::{Api, Client, ResourceExt};
+use olm_api::limits::LIST_PAGE;
 use olm_api::{ClusterExtension, ClusterObjectSet, ClusterObjectSetSpec, labels, names};
 use olm_revision::content::{ContentPhase, SecretKey, resolve, secrets};
 use olm_revision::generate::{
     Decision, Draft, GenerateError, MAX_LABEL_VALUE, NumberedRevision, decide, newest, outdated, secret_owner,
 };
-use olm_runtime::cluster::within_deadline;
+use olm_runtime::cluster::{list_all, within_deadline};
 use serde_json::json;
 
 use crate::install_error::{InstallError, api_request};
@@ -95,7 +96,8 @@ impl RevisionWriter {
             return Ok(Vec::new());
         }
         let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
-        let mut all = api_request(self.sets.list(&selector), "listing revisions").await?.items;
+        let list = async |page| api_request(self.sets.list(&page), "listing revisions").await;
+        let mut all = list_all(selector.limit(LIST_PAGE), list).await?;
         all.retain(|set| belongs_to(set, extension));
         Ok(all)
     }

@@ -8,6 +8,7 @@ use kube::Api;
 use kube::runtime::{WatchStreamExt, watcher};
 use olm_oci::{Config, Proxies, Puller, RegistrySettings};
 use olm_runtime::events::Events;
+use olm_runtime::listing;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::pull_secrets::PullSecrets;
 use olm_serving::Service;
@@ -122,7 +123,7 @@ fn start_controllers(
     let features = Features::of(&service.gates, flags.dependency_mode);
     let (metrics, cache, listed) =
         (|| Arc::clone(&service.metrics), RevisionCache::new(), CancellationToken::new());
-    let watched = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff();
+    let watched = watcher(Api::all(client.clone()), listing::config()).default_backoff();
     let (catalog_store, catalog_controller) =
         catalogs::run(watched, Arc::clone(&catalogs), metrics(), listed.clone(), stop.clone());
     let certificates =

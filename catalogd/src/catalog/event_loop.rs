@@ -11,6 +11,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::{Config, WatchStreamExt, reflector, watcher};
 use olm_api::ClusterCatalog;
 use olm_runtime::cluster::{announce_listed, stopped_unlisted};
+use olm_runtime::listing;
 use olm_runtime::reconcile::{ErrorClass, RESYNC, ReconcileError};
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
@@ -102,7 +103,7 @@ pub async fn run(
 ) {
     let reader = writer.as_reader();
     // Deletions included: a catalog without our finalizer can disappear at once.
-    let events = reflector(writer, watcher(controller.api.clone(), watcher::Config::default()));
+    let events = reflector(writer, watcher(controller.api.clone(), listing::config()));
     let on_listed = Arc::clone(&controller);
     let events = announce_listed(events.default_backoff(), listed.clone()).inspect_ok(move |event| {
         if let watcher::Event::InitDone = event {

@@ -222,7 +222,14 @@ async fn blocker(
     let api: Api<OperatorCondition> = Api::namespaced(cluster.client().clone(), &namespace);
     let what = format!("OperatorCondition {namespace}/{name}");
     let found = cluster.call(&what, async { present(api.get(&name).await) }, session).await?;
-    Ok(found.as_ref().and_then(upgrade_blocker).map(|why| format!("{what}: {why}")))
+    // Any user of the namespace may create one.
+    let is_controlled = |found: &&OperatorCondition| {
+        let mut owners = found.metadata.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true));
+        controller.is_some_and(|owner| sets.iter().any(|set| set.metadata.uid.as_ref() == Some(&owner.uid)))
+    };
+    let blocker = found.as_ref().filter(is_controlled).and_then(upgrade_blocker);
+    Ok(blocker.map(|why| format!("{what}: {why}")))
 }
 
 /// State of the plan at the time `now`, and the next opening of a window that it waits for.

@@ -30,13 +30,20 @@ pub(super) fn client(url: Uri, cas: &Path) -> Result<Client, CliError> {
 /// Address of the content of a catalog in its status.
 ///
 /// # Errors
-/// The catalog does not exist, or its content has no HTTPS address.
+/// The catalog does not exist, or the status has no HTTPS address of it: with another path, the content of one catalog
+/// would be used for another one.
 pub(super) fn url(name: &str, catalog: Option<ClusterCatalog>) -> Result<Uri, CliError> {
     let missing = || CliError::no_candidate(format!("there is no ClusterCatalog {name:?}"));
     let urls = catalog.ok_or_else(missing)?.status.and_then(|status| status.urls);
     let base = urls.and_then(|urls| urls.base.parse::<Uri>().ok());
-    base.filter(|url| url.scheme() == Some(&Scheme::HTTPS)).ok_or_else(|| {
-        CliError::operational(format!("ClusterCatalog {name:?}: status.urls.base is no https address"))
+    let path = format!("/catalogs/{name}");
+    let is_of_catalog = |url: &Uri| {
+        let is_plain = url.authority().is_some_and(|authority| !authority.as_str().contains('@'));
+        url.scheme() == Some(&Scheme::HTTPS) && is_plain && url.path() == path && url.query().is_none()
+    };
+    base.filter(is_of_catalog).ok_or_else(|| {
+        let what = "status.urls.base is no https address that ends with";
+        CliError::operational(format!("ClusterCatalog {name:?}: {what} {path}"))
     })
 }
 
@@ -68,10 +75,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_address_must_be_https() {
+    fn content_address_must_be_https_and_of_the_catalog() {
         for (base, accepted) in [
             (Some("https://catalogd.ns.svc/catalogs/a"), true),
             (Some("http://catalogd.ns.svc/catalogs/a"), false),
+            (Some("https://catalogd.ns.svc/catalogs/b"), false),
+            (Some("https://catalogd.ns.svc/catalogs/a/"), false),
+            (Some("https://catalogd.ns.svc/catalogs/a?b"), false),
+            (Some("https://a@catalogd.ns.svc/catalogs/a"), false),
             (Some("file:///etc"), false),
             (Some("x"), false),
             (None, false),

@@ -14,13 +14,14 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::{self, Status, reasons, types};
+use olm_api::limits::LIST_PAGE;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, labels};
 use olm_revision::generate::{Extension, migrated};
-use olm_runtime::cluster::within_deadline;
+use olm_runtime::cluster::{list_all, within_deadline};
 use olm_runtime::status::write_status;
 use tokio::task::block_in_place;
 
-use crate::install_error::InstallError;
+use crate::install_error::{InstallError, api_request};
 use crate::revision_writer::{RevisionWriter, invalid};
 use release::{Deployed, Release};
 
@@ -128,9 +129,9 @@ impl Adoption {
         }
         let (labels, fields) = release::selectors(extension);
         let selectors = ListParams::default().labels(&labels).fields(&fields);
-        let indices = within_deadline(self.secrets.list_metadata(&selectors)).await;
-        let indices = indices.map_err(|error| InstallError::api(&error).context("listing Helm releases"))?;
-        Ok(release::deployed(&indices.items, uid, named))
+        let list = async |page| api_request(self.secrets.list_metadata(&page), "listing Helm releases").await;
+        let indices = list_all(selectors.limit(LIST_PAGE), list).await?;
+        Ok(release::deployed(&indices, uid, named))
     }
 
     /// Reads a release. `named` means that an administrator vouches for it, so the owners of its pieces are not

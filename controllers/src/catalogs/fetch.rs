@@ -92,6 +92,8 @@ pub(super) enum SinglePackage {
 pub(super) struct Source {
     /// Client that trusts the certificate of catalogd.
     pub(super) client: Client,
+    /// Name of the catalog.
+    pub(super) catalog: String,
     /// `status.urls.base` of the catalog.
     pub(super) base: String,
     /// Permitted hosts of `base`.
@@ -145,12 +147,11 @@ impl Source {
     }
 
     async fn get(&self, endpoint: &str, query: &[(&str, &str)]) -> Result<Response, FetchError> {
-        let url =
-            endpoint_url(&self.base, endpoint).and_then(|url| self.hosts.checked(url)).map_err(|fault| {
-                FetchError::reported(format!(
-                    "error forming request: error forming catalogd API endpoint: {fault}"
-                ))
-            })?;
+        let url = self.hosts.endpoint(&self.base, &self.catalog, endpoint).map_err(|fault| {
+            FetchError::reported(format!(
+                "error forming request: error forming catalogd API endpoint: {fault}"
+            ))
+        })?;
         // Without the query, so that all packages fail with the same message.
         let failed =
             |cause: &str| FetchError::reported(format!("error performing request: Get \"{url}\": {cause}"));
@@ -199,36 +200,41 @@ impl Source {
 pub(crate) struct Hosts(Arc<[String]>);
 
 impl Hosts {
-    /// The hosts that `flag` lists, separated by commas, or else those of catalogd's Service in `namespace`. One with prefix `http://` is
-    /// reached without TLS.
+    /// The hosts that `flag` lists, separated by commas, or else those of catalogd's Service in `namespace`. One with
+    /// prefix `http://` is reached without TLS, one with a port only at this port.
     pub(crate) fn new(flag: &str, namespace: &str) -> Self {
-        let service = format!("catalogd-service.{namespace}.svc");
-        let local = format!("{service}.cluster.local");
+        let service =
+            ["", ".cluster.local"].map(|zone| format!("catalogd-service.{namespace}.svc{zone}:443"));
         let given = flag.split(',').map(str::to_owned);
-        Self(if flag.is_empty() { [service, local].into() } else { given.collect() })
+        Self(if flag.is_empty() { service.into() } else { given.collect() })
     }
 
-    fn checked(&self, url: Url) -> Result<Url, String> {
-        let host = url.host_str().unwrap_or_default();
-        let is_permitted = |permitted: &String| match permitted.strip_prefix("http://") {
-            Some(permitted) => url.scheme() == "http" && permitted == host,
-            None => url.scheme() == "https" && permitted == host,
-        };
-        if self.0.iter().any(is_permitted) {
-            return Ok(url);
+    /// Address of an endpoint of `catalog`. `base` must be the address of its content at a permitted host: with another
+    /// path, the content of one catalog would be used for another one.
+    fn endpoint(&self, base: &str, catalog: &str, endpoint: &str) -> Result<Url, String> {
+        let mut url = Url::parse(base).map_err(|error| error.to_string())?;
+        if !self.0.iter().any(|permitted| is_at(&url, permitted)) {
+            let hosts = self.0.join(", ");
+            return Err(format!(
+                "{url} is no https address of {hosts}; --catalogd-hosts permits other hosts"
+            ));
         }
-        let hosts = self.0.join(", ");
-        Err(format!("{url} is no https address of {hosts}; --catalogd-hosts permits other hosts"))
+        let path = format!("/catalogs/{catalog}");
+        let expected = format!("{}{path}", url.origin().ascii_serialization());
+        if url.as_str() != expected {
+            return Err(format!("{url} is not the address of catalog {catalog:?}, {expected}"));
+        }
+        url.set_path(&format!("{path}/api/v1/{endpoint}"));
+        Ok(url)
     }
 }
 
-/// Joins `base` and the path of the endpoint. A query of `base` is kept.
-fn endpoint_url(base: &str, endpoint: &str) -> Result<Url, String> {
-    let mut url = Url::parse(base).map_err(|error| error.to_string())?;
-    let mut path = url.path_segments_mut().map_err(|()| format!("{base:?} has no path"))?;
-    path.pop_if_empty().extend(["api", "v1", endpoint]);
-    drop(path);
-    Ok(url)
+fn is_at(url: &Url, permitted: &str) -> bool {
+    let (scheme, permitted) =
+        permitted.strip_prefix("http://").map_or(("https", permitted), |permitted| ("http", permitted));
+    let host = url.host_str().unwrap_or_default();
+    let at_port = url.port_or_known_default().map(|port| format!("{host}:{port}"));
+    url.scheme() == scheme && (permitted == host || at_port.as_deref() == Some(permitted))
 }
 
 fn served_digest(answer: &Response) -> Option<&str> {
@@ -276,52 +282,55 @@ fn body(answer: Response, stop: CancellationToken) -> impl Read + Send {
 mod tests {
     use super::*;
 
+    // docs/design/resolution.md#address-of-catalogd
     #[test]
-    fn endpoint_url_appends_path_and_keeps_query() {
-        let rows = [
-            ("https://c.example/catalogs/a", "https://c.example/catalogs/a/api/v1/all"),
-            ("https://c.example/catalogs/a/", "https://c.example/catalogs/a/api/v1/all"),
-            ("https://c.example", "https://c.example/api/v1/all"),
-            ("https://c.example/a?b=c", "https://c.example/a/api/v1/all?b=c"),
-        ];
-        for (base, expect) in rows {
-            assert_eq!(endpoint_url(base, "all").unwrap().as_str(), expect, "{base}");
-        }
-        assert!(endpoint_url("catalogs/a", "all").is_err());
-        assert!(endpoint_url("mailto:a", "all").is_err());
-    }
-
-    #[test]
-    fn only_permitted_hosts_are_reached_and_only_with_tls() {
-        let rows = [
-            ("https://catalogd-service.olmv1-system.svc/catalogs/a", true),
-            ("https://catalogd-service.olmv1-system.svc.cluster.local:8443/catalogs/a", true),
-            ("http://catalogd-service.olmv1-system.svc/catalogs/a", false),
-            ("https://catalogd-service.other.svc/catalogs/a", false),
-            ("https://catalogd-service.olmv1-system.svc.evil.example/catalogs/a", false),
-            ("https://catalogd-service.olmv1-system.svc@evil.example/catalogs/a", false),
-            ("https://169.254.169.254/catalogs/a", false),
-            ("file:///catalogd-service.olmv1-system.svc", false),
-        ];
-        let checked = |hosts: &Hosts, base: &str| hosts.checked(Url::parse(base).unwrap());
+    fn only_content_of_the_catalog_at_permitted_hosts_is_reached_and_only_with_tls() {
         let service = Hosts::new("", "olmv1-system");
-        for (base, expected) in rows {
-            assert_eq!(checked(&service, base).is_ok(), expected, "{base}");
+        let given = Hosts::new("c.example,d.example:8443,http://127.0.0.1", "olmv1-system");
+        let rows: [(&Hosts, &str, bool); 23] = [
+            (&service, "https://catalogd-service.olmv1-system.svc/catalogs/a", true),
+            (&service, "https://catalogd-service.olmv1-system.svc:443/catalogs/a", true),
+            (&service, "https://catalogd-service.olmv1-system.svc.cluster.local/catalogs/a", true),
+            (&service, "https://catalogd-service.olmv1-system.svc:8443/catalogs/a", false),
+            (&service, "http://catalogd-service.olmv1-system.svc/catalogs/a", false),
+            (&service, "https://catalogd-service.other.svc/catalogs/a", false),
+            (&service, "https://catalogd-service.olmv1-system.svc.evil.example/catalogs/a", false),
+            (&service, "https://catalogd-service.olmv1-system.svc@evil.example/catalogs/a", false),
+            (&service, "https://169.254.169.254/catalogs/a", false),
+            (&service, "file:///catalogd-service.olmv1-system.svc", false),
+            // Another catalog, in each form.
+            (&service, "https://catalogd-service.olmv1-system.svc/catalogs/b", false),
+            (&service, "https://catalogd-service.olmv1-system.svc/catalogs/b/api/v1/all?/catalogs/a", false),
+            (&service, "https://catalogd-service.olmv1-system.svc/catalogs/a?b", false),
+            (&service, "https://catalogd-service.olmv1-system.svc/catalogs/a#b", false),
+            (&service, "https://catalogd-service.olmv1-system.svc/catalogs/a/", false),
+            (&service, "https://catalogd-service.olmv1-system.svc/catalogs/a/%2e%2e/b", false),
+            (&service, "https://u:p@catalogd-service.olmv1-system.svc/catalogs/a", false),
+            (&given, "https://c.example:8443/catalogs/a", true),
+            (&given, "http://c.example/catalogs/a", false),
+            (&given, "https://d.example/catalogs/a", false),
+            (&given, "http://127.0.0.1:8083/catalogs/a", true),
+            (&given, "https://127.0.0.1:8083/catalogs/a", false),
+            (&given, "https://catalogd-service.olmv1-system.svc/catalogs/a", false),
+        ];
+        for (hosts, base, expected) in rows {
+            let got = hosts.endpoint(base, "a", "metas");
+            let expected = expected.then(|| format!("{}/api/v1/metas", base.replace(":443", "")));
+            assert_eq!(got.ok().map(String::from), expected, "{base}");
         }
-        let given = Hosts::new("c.example,http://127.0.0.1", "olmv1-system");
-        for (base, expected) in [
-            ("https://c.example/a", true),
-            ("http://c.example/a", false),
-            ("http://127.0.0.1:8083/a", true),
-            ("https://127.0.0.1:8083/a", false),
-            ("https://catalogd-service.olmv1-system.svc/a", false),
+        assert!(service.endpoint("catalogs/a", "a", "all").is_err());
+        for (base, message) in [
+            (
+                "https://evil.example/catalogs/a",
+                "https://evil.example/catalogs/a is no https address of c.example, d.example:8443, http://127.0.0.1; \
+                 --catalogd-hosts permits other hosts",
+            ),
+            (
+                "https://c.example/catalogs/b",
+                "https://c.example/catalogs/b is not the address of catalog \"a\", https://c.example/catalogs/a",
+            ),
         ] {
-            assert_eq!(checked(&given, base).is_ok(), expected, "{base}");
+            assert_eq!(given.endpoint(base, "a", "all").unwrap_err(), message);
         }
-        assert_eq!(
-            checked(&given, "https://evil.example/a").unwrap_err(),
-            "https://evil.example/a is no https address of c.example, http://127.0.0.1; --catalogd-hosts permits \
-             other hosts"
-        );
     }
 }

@@ -63,7 +63,8 @@ impl Catalogs {
         })?;
         let stop = generation.ended.child_token();
         let _stop_at_the_end = stop.clone().drop_guard();
-        let source = Source { client: self.pool.client(), base, hosts: self.hosts.clone(), stop };
+        let (client, hosts) = (self.pool.client(), self.hosts.clone());
+        let source = Source { client, catalog: name.to_owned(), base, hosts, stop };
         tokio::select! {
             result = self.fetch_packages(&source, name, generation) => result,
             () = generation.ended.cancelled() => Ok(()),

@@ -6,14 +6,16 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, ResourceExt};
 use olm_api::labels;
+use olm_api::limits::LIST_PAGE;
 use olm_api::names::WEBHOOK_CERTIFICATES_MANAGER;
 use olm_bundle::{Injection, InjectionKind};
 use olm_revision::fields::transfer_patch;
-use olm_runtime::cluster::within_deadline;
+use olm_runtime::cluster::{list_all, within_deadline};
+use olm_runtime::listing::{OurMeta, turn};
 use serde_json::{Value, json};
 
 use super::Provider;
@@ -67,22 +69,25 @@ impl Provider {
         Api::all_with(self.client.clone(), &resource)
     }
 
-    /// Returns our Secrets of the extension.
-    pub(super) async fn existing(
-        &self,
-        owner: &Owner,
-    ) -> Result<Vec<PartialObjectMeta<Secret>>, InstallError> {
-        let all: Api<Secret> = Api::all(self.client.clone());
+    /// Returns the identities of our Secrets of the extension.
+    pub(super) async fn existing(&self, owner: &Owner) -> Result<Vec<OurMeta<Secret>>, InstallError> {
+        let all: Api<OurMeta<Secret>> = Api::all(self.client.clone());
         let (ours, name) = (labels::EXT_WEBHOOK_CERTIFICATE, labels::OWNER_NAME);
         let selector = ListParams::default().labels(&format!("{ours},{name}={}", owner.name));
-        let list = api_request(all.list_metadata(&selector), "listing webhook certificates").await?;
-        Ok(list.items.into_iter().filter(|secret| owner.may_remove(secret)).collect())
+        let list = async |page| {
+            let _turn = turn().await;
+            let mut page = api_request(all.list(&page), "listing webhook certificates").await?;
+            page.items.retain(|secret| owner.may_remove(secret));
+            page.items.iter_mut().for_each(|secret| reduce(&mut secret.metadata));
+            Ok::<_, InstallError>(page)
+        };
+        list_all(selector.limit(LIST_PAGE), list).await
     }
 
     /// Removes a Secret that is not needed. A Secret into which another provider issues only loses our metadata.
     pub(super) async fn remove_unneeded(
         &self,
-        secret: &PartialObjectMeta<Secret>,
+        secret: &OurMeta<Secret>,
         required: &RequiredCertificates,
     ) -> Result<(), InstallError> {
         let (namespace, name) = (secret.namespace().unwrap_or_default(), secret.name_any());
@@ -114,6 +119,12 @@ impl Provider {
         }
         Ok(())
     }
+}
+
+/// Keeps only the identity: any user of a namespace may create many Secrets with large metadata.
+fn reduce(metadata: &mut ObjectMeta) {
+    let ObjectMeta { name, namespace, uid, resource_version, .. } = std::mem::take(metadata);
+    *metadata = ObjectMeta { name, namespace, uid, resource_version, ..ObjectMeta::default() };
 }
 
 /// Reads the live object. `None` if it does not exist.

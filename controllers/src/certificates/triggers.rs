@@ -17,12 +17,13 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::{self, Event, watch_object, watcher as watch};
+use kube::runtime::watcher::{Event, watch_object, watcher as watch};
 use kube::runtime::{Controller, WatchStreamExt, reflector};
 use kube::{Api, Resource, ResourceExt};
 use olm_api::{ClusterExtension, finalizers, labels};
 use olm_bundle::BUILTIN_CA_ANNOTATION;
 use olm_runtime::cluster::{announce_listed, describe, within_deadline};
+use olm_runtime::listing::{self, OurMeta, in_turn};
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{RESYNC, ReconcileError, Reconciles};
 use serde::de::DeserializeOwned;
@@ -61,7 +62,7 @@ impl WebhookCertificates {
         let (store, writer) = reflector::store();
         let extensions: Api<Extension> = Api::all(provider.client.clone());
         let (forgetting, known) = (Arc::clone(&provider), Arc::clone(&provider));
-        let events = watch(extensions, watcher::Config::default())
+        let events = watch(extensions, listing::config())
             .default_backoff()
             .modify(|extension| extension.metadata.managed_fields = None)
             .reflect(writer);
@@ -180,9 +181,8 @@ impl Provider {
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
     {
         let provider = Arc::clone(self);
-        let all: Api<PartialObjectMeta<K>> = Api::all(self.client.clone());
-        watch(all, watcher::Config::default().labels(selector))
-            .default_backoff()
+        let all: Api<OurMeta<K>> = Api::all(self.client.clone());
+        in_turn(watch(all, listing::config().labels(selector)).default_backoff())
             .flat_map(move |event| {
                 let names = match event {
                     Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {

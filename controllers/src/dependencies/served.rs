@@ -9,14 +9,13 @@ use kube::core::discovery::v2::APIGroupDiscoveryList;
 use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Api, Client};
 use olm_api::labels;
+use olm_api::limits::LIST_PAGE;
 use olm_request::{DefinitionSpec, ServedApis};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::within;
 
 /// Deadline of all requests together.
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Page size: a single CRD may have a megabyte.
-const PAGE: u32 = 50;
 /// Maximum number of CRDs of extensions.
 const MOST_DEFINITIONS: usize = 10_000;
 
@@ -100,7 +99,7 @@ async fn owned(client: &Client) -> Result<BTreeMap<String, BTreeSet<Gvk>>, ReadE
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let definitions: Api<Definition> = Api::all_with(client.clone(), &resource);
     let selector = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
-    let mut page = ListParams::default().labels(&selector).limit(PAGE);
+    let mut page = ListParams::default().labels(&selector).limit(LIST_PAGE);
     let mut all: Vec<Definition> = Vec::new();
     loop {
         let list = definitions.list(&page).await?;

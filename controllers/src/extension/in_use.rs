@@ -4,11 +4,13 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use olm_api::limits::LIST_PAGE;
 use olm_api::names::KEEPER;
 use olm_api::{ClusterExtension, ClusterObjectSet, finalizers, labels};
 use olm_revision::cluster::Cluster;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::served_kind;
+use olm_runtime::cluster::list_all;
 
 use crate::install_error::{InstallError, api_request};
 
@@ -23,7 +25,8 @@ pub(super) async fn in_use(
 ) -> Result<Option<String>, InstallError> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let selector = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, extension.name_any()));
-    let mut owned = api_request(definitions.list(&selector), "listing definitions").await?.items;
+    let list = async |page| api_request(definitions.list(&page), "listing definitions").await;
+    let mut owned = list_all(selector.limit(LIST_PAGE), list).await?;
     let owners: Vec<&str> = sets.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
     // In a foreground deletion, garbage collection has removed the references to the revisions.
     let is_keeper = |owner: &OwnerReference| owner.kind == "Namespace" && owner.name == KEEPER;

@@ -316,10 +316,10 @@ impl Context {
     }
 
     /// Reads the report of the operator that the plan replaces.
-    pub(super) async fn read_blocker(&self, plan: &mut Plan) -> Result<(), InstallError> {
+    pub(super) async fn read_blocker(&self, extension: &str, plan: &mut Plan) -> Result<(), InstallError> {
         plan.change.blocker = match (&self.parts.operator_conditions, &plan.operator_condition) {
             (Some(conditions), Some((namespace, name))) if plan.change.is_upgrade() => {
-                conditions.blocker(namespace, name).await?
+                conditions.blocker(extension, (namespace, name)).await?
             }
             _ => None,
         };

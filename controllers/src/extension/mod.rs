@@ -82,6 +82,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::events::Events;
+use olm_runtime::listing;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::Reconciles;
 use olm_runtime::status::Writes;
@@ -105,6 +106,7 @@ use crate::revision_cache::RevisionCache;
 use crate::revision_writer::{RevisionWriter, belongs_to};
 use garbage_collection::{RequeueSender, requeue_extension};
 use memory::Memories;
+pub(crate) use namespaces::target_namespaces;
 use plans::Plans;
 use ref_secrets::{ABANDONED, RefSecrets};
 
@@ -219,7 +221,7 @@ async fn follow(
     start_background_tasks(&context, &requeue, &metrics, &stop);
     // Our own status writes trigger no reconcile.
     let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::annotations);
-    let events = watcher(context.extensions.clone(), watcher::Config::default())
+    let events = watcher(context.extensions.clone(), listing::config())
         .default_backoff()
         .modify(|extension| extension.metadata.managed_fields = None)
         .reflect(writer);

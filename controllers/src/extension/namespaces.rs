@@ -167,7 +167,7 @@ pub(super) fn report(
 
 /// Target namespaces that the pods of the first Deployment get. An empty name means all namespaces, as in the status
 /// of an OperatorGroup of classic OLM. Empty without a Deployment.
-pub(super) fn target_namespaces<'a>(objects: impl Iterator<Item = &'a Value>) -> Vec<String> {
+pub(crate) fn target_namespaces<'a>(objects: impl Iterator<Item = &'a Value>) -> Vec<String> {
     let annotations = "/spec/template/metadata/annotations";
     let mut deployments = objects.filter(|object| object["kind"] == "Deployment");
     let list =

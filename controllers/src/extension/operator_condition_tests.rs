@@ -165,14 +165,16 @@ async fn operator_holds_upgrades_until_it_or_an_administrator_allows_them() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn outdated_operator_condition_blocks_and_missing_one_allows() {
-    let mut fixture = Fixture::start().await;
+    let mut fixture = with_gate(false).await;
+    fixture.revision("demo-1").await;
     fixture.stop_controller().await;
     let conditions = OperatorConditions::new(fixture.plane.client(), Arc::default());
-    assert_eq!(conditions.blocker(NAMESPACE, "demo.v1.0.0").await, Ok(None), "without the CRD");
+    let blocker = async |extension| conditions.blocker(extension, (NAMESPACE, "demo.v1.0.0")).await;
+    assert_eq!(blocker("demo").await, Ok(None), "without the CRD");
     fixture.define().await;
-    assert_eq!(conditions.blocker(NAMESPACE, "demo.v1.0.0").await, Ok(None));
+    assert_eq!(blocker("demo").await, Ok(None));
     fixture.apply_condition("demo.v1.0.0").await;
-    assert_eq!(conditions.blocker(NAMESPACE, "demo.v1.0.0").await, Ok(None));
+    assert_eq!(blocker("demo").await, Ok(None));
     let (api, params) = (fixture.conditions(), PatchParams::default());
     let report = Patch::Merge(json!({"spec": {"conditions": [condition("True", "")]}}));
     let object = api.patch("demo.v1.0.0", &params, &report).await.unwrap();
@@ -182,7 +184,11 @@ async fn outdated_operator_condition_blocks_and_missing_one_allows() {
     api.patch_status("demo.v1.0.0", &params, &status).await.unwrap();
     let outdated =
         r#"OperatorCondition ns/demo.v1.0.0: the operatorcondition status "Upgradeable"="True" is outdated"#;
-    assert_eq!(conditions.blocker(NAMESPACE, "demo.v1.0.0").await, Ok(Some(outdated.to_owned())));
+    assert_eq!(blocker("demo").await, Ok(Some(outdated.to_owned())));
+    assert_eq!(blocker("other").await, Ok(None), "a revision of another extension controls it");
+    let disowned = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+    api.patch("demo.v1.0.0", &params, &disowned).await.unwrap();
+    assert_eq!(blocker("demo").await, Ok(None), "no revision controls it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,13 +13,15 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
+use olm_api::limits::LIST_PAGE;
 use olm_api::{ClusterObjectSet, labels, names};
 use olm_revision::content::secrets;
 use olm_revision::generate::secret_owner;
-use olm_runtime::cluster::within_deadline;
+use olm_runtime::cluster::{list_all, within_deadline};
+use olm_runtime::listing;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
@@ -105,7 +107,7 @@ impl RefSecrets {
     /// Follows the Secrets and calls `tell` with the names of the extension and the revision of each lost one. Runs
     /// until dropped.
     pub(super) async fn follow(&self, tell: impl Fn(&str, &str)) {
-        let config = watcher::Config::default()
+        let config = listing::config()
             .labels(labels::REVISION_NAME)
             .fields(&format!("type={}", names::OBJECT_DATA_SECRET_TYPE));
         let mut events = pin!(watch(self.api.clone(), config).default_backoff());
@@ -206,7 +208,8 @@ impl RefSecrets {
     /// Existing revisions of the Secret's extension, and its own one even without label.
     async fn revisions(&self, observed: &ObservedSecret) -> Result<Vec<ClusterObjectSet>, InstallError> {
         let ours = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, observed.extension));
-        let mut sets = api_request(self.sets.list(&ours), "listing revisions").await?.items;
+        let list = async |page| api_request(self.sets.list(&page), "listing revisions").await;
+        let mut sets = list_all(ours.limit(LIST_PAGE), list).await?;
         if !sets.iter().any(|set| set.name_any() == observed.revision) {
             sets.extend(api_request(self.sets.get_opt(&observed.revision), "getting the revision").await?);
         }

@@ -96,7 +96,7 @@ impl Context {
         let is_ignored = observed.rules.approval.ignore_operator_condition;
         match operator_condition(objects(content)) {
             Some((namespace, name)) if failed.image != kept.image && !is_ignored => {
-                conditions.blocker(&namespace, &name).await
+                conditions.blocker(&observed.name, (&namespace, &name)).await
             }
             _ => Ok(None),
         }

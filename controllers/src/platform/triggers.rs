@@ -15,6 +15,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use olm_platform::Revision;
+use olm_runtime::listing;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
@@ -151,7 +152,7 @@ impl ObjectWatches {
 async fn follow(client: Client, target: WatchedObject, waker: Arc<Trigger>, trigger: fn(&Trigger)) {
     let WatchedObject { resource, name } = target;
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &resource);
-    let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let config = listing::config().fields(&format!("metadata.name={name}"));
     let mut events = pin!(watcher::watcher(api, config).default_backoff());
     while let Some(event) = events.next().await {
         match event {

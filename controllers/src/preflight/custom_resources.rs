@@ -4,8 +4,10 @@ use kube::api::{ListParams, ObjectList};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::truncate;
+use olm_api::limits::LIST_PAGE;
 use olm_crd_safety::{Finding, LiveCheck, error_text};
 use olm_runtime::cluster::within_deadline;
+use olm_runtime::listing::turn;
 use serde_json::Value;
 use tokio::task::block_in_place;
 use tokio::time::{Instant, timeout_at};
@@ -13,8 +15,6 @@ use tokio::time::{Instant, timeout_at};
 use super::crd_verdict::{CheckedResources, ResourceCheck, harmed};
 use crate::install_error::InstallError;
 
-/// Page size (docs/design/additions.md#crd-checks).
-const PAGE: u32 = 500;
 /// Number of violating custom resources that a message names.
 const NAMED: usize = 5;
 
@@ -38,10 +38,11 @@ pub(super) async fn check_resources(
     for (number, version) in versions.iter().enumerate() {
         let mut pages = Pages::new(client, live, version);
         while !pages.ended {
+            let Ok(_turn) = timeout_at(deadline, turn()).await else {
+                return Ok(late());
+            };
             let Ok(page) = timeout_at(deadline, pages.next()).await else {
-                return Ok(ResourceCheck::Unknown(
-                    "there was not enough time to look at all of them".to_owned(),
-                ));
+                return Ok(late());
             };
             let page = page?;
             exists |= !page.is_empty();
@@ -57,6 +58,10 @@ pub(super) async fn check_resources(
     let name = live["metadata"]["name"].as_str().unwrap_or_default();
     seen.unjudged = (!unjudged.is_empty()).then(|| truncate(&error_text(name, &unjudged)));
     Ok(ResourceCheck::Checked(seen))
+}
+
+fn late() -> ResourceCheck {
+    ResourceCheck::Unknown("there was not enough time to look at all of them".to_owned())
 }
 
 impl CheckedResources {
@@ -101,7 +106,7 @@ impl Pages {
         Self {
             api: Api::all_with(client.clone(), &resource),
             definition: text("/metadata/name"),
-            params: ListParams::default().limit(PAGE),
+            params: ListParams::default().limit(LIST_PAGE),
             ended: false,
         }
     }

@@ -1,6 +1,6 @@
 //! Loads the inputs of a pass over a revision: its Secrets, siblings and probes (docs/design/apply.md#revision-pass).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use kube::{Api, ResourceExt};
 use olm_api::cluster_object_set::{ObservedPhase, Phase};
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_revision::content::{
-    ContentError, ContentPhase, SecretKey, digests, resolve, resolve_as_is, secrets,
+    ContentError, ContentPhase, SecretKey, digests, objects, resolve, resolve_as_is, secrets,
 };
 use olm_revision::digest::changed_content;
 use olm_revision::engine::Revision;
@@ -25,6 +25,7 @@ use olm_runtime::cluster::{describe, within_deadline};
 
 use super::Context;
 use super::removal::may_outlive;
+use crate::extension::target_namespaces;
 
 /// Inputs of a pass.
 pub(super) struct PassInputs {
@@ -183,6 +184,7 @@ impl Context {
 
     /// Returns the revision with these phases and no probes.
     pub(super) fn revision(&self, set: &ClusterObjectSet, phases: Vec<ContentPhase>) -> Revision {
+        let watched_namespaces = watched_namespaces(&phases, selected_namespaces(set).is_some());
         Revision {
             owner: owner(set),
             siblings: self.sibling_uids(set),
@@ -191,6 +193,7 @@ impl Context {
             phases,
             probes: Probes::default(),
             selected_namespaces: selected_namespaces(set).into_iter().flatten().collect(),
+            watched_namespaces,
             replaces_immutable: set.annotation(annotations::EXT_REPLACE_IMMUTABLE) == Some("Allow"),
             creation_delay: if self.is_newest(set) { Duration::ZERO } else { self.pace.recreation },
         }
@@ -266,5 +269,40 @@ pub(super) fn owner(set: &ClusterObjectSet) -> Owner {
         uid: set.uid().unwrap_or_default(),
         number: set.number(),
         extension: set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default(),
+    }
+}
+
+/// Namespaces that the operator watches beside its own. Empty if it watches all, or a single one that no label selects.
+fn watched_namespaces(phases: &[ContentPhase], is_selected: bool) -> BTreeSet<String> {
+    let watched = target_namespaces(objects(phases));
+    let is_list = is_selected || watched.len() > 1;
+    let is_own = |name: &String| {
+        let mut deployments = objects(phases).filter(|object| object["kind"] == "Deployment");
+        deployments.any(|deployment| deployment["metadata"]["namespace"] == name.as_str())
+    };
+    watched.into_iter().filter(|name| is_list && !is_own(name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn watched_namespaces_are_those_of_a_list_without_its_own() {
+        for (targets, is_selected, expected) in [
+            ("", false, &[][..]),
+            ("a", false, &[]),
+            ("a", true, &["a"]),
+            ("own", true, &[]),
+            ("a,b,own", false, &["a", "b"]),
+        ] {
+            let annotations = json!({(annotations::TARGET_NAMESPACES): targets});
+            let object = json!({"kind": "Deployment", "metadata": {"namespace": "own"},
+                "spec": {"template": {"metadata": {"annotations": annotations}}}});
+            let found = watched_namespaces(&[ContentPhase::inline("deploy", vec![object])], is_selected);
+            assert_eq!(found.iter().map(String::as_str).collect::<Vec<_>>(), expected, "{targets}");
+        }
     }
 }

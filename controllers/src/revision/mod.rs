@@ -69,7 +69,7 @@ pub const NAME: &str = "clusterobjectset";
 const CONCURRENCY: u16 = 32;
 /// Requeue interval of a blocked revision: the cause may not be watched.
 const BLOCKED_RETRY: Duration = Duration::from_secs(10);
-/// Requeue interval of a revision with objects whose namespaces are gone.
+/// Requeue interval of a revision with skipped objects.
 const SKIPPED_RETRY: Duration = Duration::from_secs(30);
 /// Requeue interval of a revision whose CRDs wait for nothing but their storage version.
 const STAGED_RETRY: Duration = Duration::from_secs(1);
@@ -255,7 +255,9 @@ impl Context {
         let set = if deferred.is_some() { set } else { self.write(&set, &next).await? };
         self.timers.end_pass(&uid, state, Instant::now());
         match pass.outcome {
-            RevisionOutcome::Complete if !is_paused(&set) && !self.archive_previous(&set).await? => {
+            RevisionOutcome::Complete | RevisionOutcome::CompleteExcept(_)
+                if !is_paused(&set) && !self.archive_previous(&set).await? =>
+            {
                 return Ok(Action::requeue(CONFLICT_RETRY));
             }
             RevisionOutcome::Archived => self.remove_finalizer(&set).await?,
@@ -411,6 +413,7 @@ impl Context {
         let watched = self.watches.watch(&set.name_any(), &kinds, result.is_complete()).await;
         if self.is_newest(set) {
             denials::report(&self.events, set, result, watched.as_ref().err());
+            denials::report_taken(&self.events, set, result);
         }
         if let Err(error) = watched {
             return Pass::broke(format!("establish watch: {error}"), "revision reconcile");
@@ -430,7 +433,8 @@ impl Context {
         }
         self.pods_are_ready(set);
         let skipped = result.has_skipped().then_some(SKIPPED_RETRY);
-        Pass::of(RevisionOutcome::Complete, skipped.into_iter().chain(result.next_correction()).min())
+        let outcome = result.taken().map_or(RevisionOutcome::Complete, RevisionOutcome::CompleteExcept);
+        Pass::of(outcome, skipped.into_iter().chain(result.next_correction()).min())
     }
 
     /// Returns `true` if no active revision of the same extension has a higher number.

@@ -18,6 +18,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::controller::Action;
 use kube::{Api, ResourceExt};
 use olm_api::conditions::{reasons, types};
+use olm_api::limits::LIST_PAGE;
 use olm_api::names::KEEPER;
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers, labels};
 use olm_request::UninstallPolicy;
@@ -37,8 +38,6 @@ use crate::revision_writer::live_extension;
 const TEARDOWN_RETRY: Duration = Duration::from_secs(2);
 /// Requeue interval of a removal that custom resources block: they are not watched.
 const IN_USE_RETRY: Duration = Duration::from_secs(10);
-/// Page size of CRD lists.
-const PAGE: u32 = 500;
 /// Prefix of the message about custom resources that block a removal.
 const WAITING: &str = "waiting for ";
 
@@ -371,7 +370,7 @@ impl Context {
     async fn definitions(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
         let api: &Api<CustomResourceDefinition> = &Api::all(self.client.clone());
         let list = |page| async move { within_deadline(api.list_metadata(&page)).await };
-        let all = list_all(ListParams::default().limit(PAGE), list).await?;
+        let all = list_all(ListParams::default().limit(LIST_PAGE), list).await?;
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let key = |name| ObjectKey { gvk: gvk.clone(), namespace: String::new(), name };
         let is_owned = |definition: &&PartialObjectMeta<CustomResourceDefinition>| {

@@ -18,6 +18,8 @@ pub(crate) enum RevisionOutcome {
     RollingOut(Option<String>),
     /// All objects exist and pass their probes.
     Complete,
+    /// As [`Self::Complete`], but for the objects that these lines report.
+    CompleteExcept(String),
     /// Being archived: some objects still exist.
     Archiving,
     /// Archived: nothing of the revision is left.
@@ -50,9 +52,12 @@ pub(crate) fn next(
         RevisionOutcome::RollingOut(None) => {
             set(types::AVAILABLE, Status::False, reasons::ROLLING_OUT, &rolling_out(version))
         }
-        RevisionOutcome::Complete => {
-            let available = "Objects are available and pass all probes.";
-            set(types::AVAILABLE, Status::True, reasons::PROBES_SUCCEEDED, available);
+        RevisionOutcome::Complete | RevisionOutcome::CompleteExcept(_) => {
+            let mut available = "Objects are available and pass all probes.".to_owned();
+            if let RevisionOutcome::CompleteExcept(lines) = outcome {
+                available = conditions::truncate(&format!("{available}\n{lines}"));
+            }
+            set(types::AVAILABLE, Status::True, reasons::PROBES_SUCCEEDED, &available);
             set(types::SUCCEEDED, Status::True, reasons::SUCCEEDED, "Revision succeeded rolling out.");
         }
         RevisionOutcome::Retrying(message) if had_available => {
@@ -87,7 +92,7 @@ fn progressing(
 ) -> (Status, &'static str, String) {
     let (reason, message) = match outcome {
         RevisionOutcome::Blocked(message) => return (Status::False, reasons::BLOCKED, message.clone()),
-        RevisionOutcome::Complete => {
+        RevisionOutcome::Complete | RevisionOutcome::CompleteExcept(_) => {
             return (Status::True, reasons::SUCCEEDED, format!("Revision {version} has rolled out."));
         }
         RevisionOutcome::Archiving => return (Status::True, reasons::RETRYING, REMOVING.to_owned()),
@@ -199,6 +204,14 @@ mod tests {
             ]
         );
         assert_eq!(after(&[RevisionOutcome::Archived], None), archived);
+        let except = after(&[RevisionOutcome::CompleteExcept("Object a: skipped".into())], None);
+        assert_eq!(
+            except[1..],
+            [
+                "Available True/ProbesSucceeded Objects are available and pass all probes.\nObject a: skipped",
+                succeeded
+            ]
+        );
     }
 
     #[test]

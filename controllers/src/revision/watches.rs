@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kube::api::PartialObjectMeta;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
@@ -23,6 +22,7 @@ use olm_revision::cluster::{ClusterError, Reason};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::observed_versions::ObservedVersions;
 use olm_runtime::cluster::describe;
+use olm_runtime::listing::{self, OurMeta, in_turn};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -190,7 +190,7 @@ fn failed(code: u16, message: String) -> WatchState {
 }
 
 struct Watch {
-    api: Api<PartialObjectMeta<DynamicObject>>,
+    api: Api<OurMeta<DynamicObject>>,
     kind: GroupVersionKind,
     discovery: KubeCluster,
     observed_versions: Arc<ObservedVersions>,
@@ -216,8 +216,8 @@ impl Watch {
     }
 
     async fn follow(&self) -> WatchEnd {
-        let ours = watcher::Config::default().labels(labels::OWNER_NAME);
-        let mut events = pin!(watch_objects(self.api.clone(), ours).default_backoff());
+        let ours = listing::config().labels(labels::OWNER_NAME);
+        let mut events = pin!(in_turn(watch_objects(self.api.clone(), ours).default_backoff()));
         let mut was_listed = false;
         loop {
             let is_refused = was_listed && matches!(&*self.state.borrow(), WatchState::Failed(_));
@@ -241,7 +241,7 @@ impl Watch {
         }
     }
 
-    fn handle(&self, event: &Event<PartialObjectMeta<DynamicObject>>) {
+    fn handle(&self, event: &Event<OurMeta<DynamicObject>>) {
         match event {
             Event::Init => self.observed_versions.begin_list(&self.kind),
             Event::InitApply(object) => {
@@ -304,7 +304,7 @@ impl Watch {
         self.requeue(users);
     }
 
-    fn requeue_owners(&self, object: &PartialObjectMeta<DynamicObject>) {
+    fn requeue_owners(&self, object: &OurMeta<DynamicObject>) {
         let revisions = owning_revisions(object, &self.users.lock());
         self.requeue(revisions);
     }
@@ -320,7 +320,7 @@ impl Watch {
 /// Returns the revisions to reconcile: the owners of the object, as controller or not, and the revision in its
 /// annotation, in case the owner reference was removed. If that is no user of the watch either, those of the extension
 /// in the label are added.
-fn owning_revisions(object: &PartialObjectMeta<DynamicObject>, users: &HashSet<String>) -> Vec<String> {
+fn owning_revisions(object: &OurMeta<DynamicObject>, users: &HashSet<String>) -> Vec<String> {
     let group = format!("{}/", names::GROUP);
     let mut owners = object.owner_references().to_vec();
     owners.retain(|owner| owner.kind == "ClusterObjectSet" && owner.api_version.starts_with(&group));

@@ -10,6 +10,8 @@ use crate::fixture::documents;
 use crate::policies::Cluster;
 
 const POLICY: &str = "clustercatalog-catalogd-writes";
+const BASE: &str = "https://catalogd-service.olmv1-system.svc/catalogs/hub";
+const REPOSITORY: &str = "r.example:5000/team/hub";
 
 /// User of catalogd, with its rights and the policy of an install file.
 async fn catalogd(cluster: &Cluster, file: &str) -> Client {
@@ -52,6 +54,7 @@ async fn catalogd_user_changes_only_finalizer_name_label_and_status() {
         eventually("the policy is active", refused).await;
         catalogd_writes_what_it_needs(&catalogs).await;
         other_writes_are_denied(&catalogs).await;
+        only_the_pinned_digest_is_served(&catalogs, &admins).await;
     }
     // Others may change everything.
     let changed = json!({"metadata": {"labels": {"team": "b"}}, "spec": {"priority": 9}});
@@ -73,11 +76,14 @@ async fn merge_status(catalogs: &Api<ClusterCatalog>, status: &Value) -> String 
     answer.map_or_else(|error| error.to_string(), |_| "done".to_owned())
 }
 
+/// Reference with the digest whose hexadecimal digits are all `digit`.
+fn digest(repository: &str, digit: &str) -> String {
+    format!("{repository}@sha256:{}", digit.repeat(64))
+}
+
 /// Status with content of this repository.
 fn serving(repository: &str) -> Value {
-    let digest = "1".repeat(64);
-    json!({"resolvedSource": {"type": "Image", "image": {"ref": format!("{repository}@sha256:{digest}")}},
-        "urls": {"base": "https://catalogd-service.olmv1-system.svc/catalogs/hub"}})
+    json!({"resolvedSource": {"type": "Image", "image": {"ref": digest(repository, "1")}}, "urls": {"base": BASE}})
 }
 
 async fn catalogd_writes_what_it_needs(catalogs: &Api<ClusterCatalog>) {
@@ -90,9 +96,9 @@ async fn catalogd_writes_what_it_needs(catalogs: &Api<ClusterCatalog>) {
         let patch = json!({"metadata": {"finalizers": finalizers, "labels": {label: name}}});
         assert_eq!(merge(catalogs, &patch).await, "done", "{patch}");
     }
-    assert_eq!(merge_status(catalogs, &serving("r.example:5000/team/hub")).await, "done");
+    assert_eq!(merge_status(catalogs, &serving(REPOSITORY)).await, "done");
     assert_eq!(merge_status(catalogs, &json!({"urls": null, "lastUnpacked": null})).await, "done");
-    assert_eq!(merge_status(catalogs, &serving("r.example:5000/team/hub")).await, "done");
+    assert_eq!(merge_status(catalogs, &serving(REPOSITORY)).await, "done");
 }
 
 async fn other_writes_are_denied(catalogs: &Api<ClusterCatalog>) {
@@ -120,4 +126,32 @@ async fn other_writes_are_denied(catalogs: &Api<ClusterCatalog>) {
             "{repository}: {said}"
         );
     }
+    // operator-controller reads the content at this address.
+    let other = BASE.replace("hub", "other");
+    for base in [&other, &format!("{other}?/catalogs/hub"), &format!("{BASE}/"), "hub", "/catalogs/other"] {
+        let said = merge_status(catalogs, &json!({"urls": {"base": base}})).await;
+        assert!(said.contains("its path must be /catalogs/ and the name of the catalog"), "{base}: {said}");
+    }
+}
+
+async fn only_the_pinned_digest_is_served(catalogs: &Api<ClusterCatalog>, admins: &Api<ClusterCatalog>) {
+    let pinned = |reference: &str| json!({"spec": {"source": {"image": {"ref": reference}}}});
+    let serving = |digit: &str| {
+        json!({"resolvedSource": {"type": "Image", "image": {"ref": digest(REPOSITORY, digit)}},
+            "conditions": [], "urls": {"base": BASE}})
+    };
+    assert_eq!(merge(admins, &pinned(&digest(REPOSITORY, "2"))).await, "done");
+    // The former content is served until the pinned one is.
+    assert_eq!(merge_status(catalogs, &serving("1")).await, "done");
+    let said = merge_status(catalogs, &serving("3")).await;
+    assert!(said.contains("may serve only the digest of spec.source.image.ref"), "{said}");
+    assert_eq!(merge_status(catalogs, &serving("2")).await, "done");
+    for key in [annotations::EXT_IMAGE_TEMPLATE, annotations::CLASSIC_IMAGE_TEMPLATE] {
+        let template = |value: Value| json!({"metadata": {"annotations": {key: value}}});
+        assert_eq!(merge(admins, &template(json!(format!("{REPOSITORY}:v1")))).await, "done");
+        assert_eq!(merge_status(catalogs, &serving("3")).await, "done");
+        assert_eq!(merge_status(catalogs, &serving("2")).await, "done");
+        assert_eq!(merge(admins, &template(Value::Null)).await, "done");
+    }
+    assert_eq!(merge(admins, &pinned(&format!("{REPOSITORY}:v1"))).await, "done");
 }

@@ -9,12 +9,18 @@
 extern crate olm_tokio as tokio;
 
 mod catalog_policy;
+#[allow(dead_code)]
+#[path = "../../../catalogd/tests/fixture/cgroup.rs"]
+mod cgroup;
+mod delegated_installers;
+mod extension_authors;
 mod field;
 mod fixture;
 mod hardened;
 mod hardened_policies;
 mod hostile;
 mod impersonation;
+mod memory;
 mod plan_policies;
 mod policies;
 mod reserved_groups;

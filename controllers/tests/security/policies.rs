@@ -2,7 +2,7 @@
 //! (docs/design/operations.md#admission-policies).
 
 use http::{Method, Request};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, Client};
@@ -37,7 +37,7 @@ impl Cluster {
     }
 }
 
-fn extension(name: &str, change: impl FnOnce(&mut Value)) -> Value {
+pub(crate) fn extension(name: &str, change: impl FnOnce(&mut Value)) -> Value {
     let selector = json!({"matchLabels": {"olm.operatorframework.io/metadata.name": "operatorhubio"}});
     let mut extension = json!({
         "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "metadata": {"name": name},
@@ -49,7 +49,7 @@ fn extension(name: &str, change: impl FnOnce(&mut Value)) -> Value {
 }
 
 /// Answer to a create request that is not persisted: `allowed`, or the error message.
-async fn verdict(client: &Client, extension: &Value) -> String {
+pub(crate) async fn verdict(client: &Client, extension: &Value) -> String {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     let typed = serde_json::from_value(extension.clone()).unwrap();
     match api.create(&PostParams { dry_run: true, ..PostParams::default() }, &typed).await {
@@ -59,7 +59,7 @@ async fn verdict(client: &Client, extension: &Value) -> String {
     }
 }
 
-async fn create(client: &Client, extension: &Value) {
+pub(crate) async fn create(client: &Client, extension: &Value) {
     let api: Api<ClusterExtension> = Api::all(client.clone());
     api.create(&PostParams::default(), &serde_json::from_value(extension.clone()).unwrap()).await.unwrap();
 }
@@ -99,151 +99,6 @@ async fn service_account_in_spec_returns_a_deprecation_warning() {
         "{warned}"
     );
     assert_eq!(warnings(Value::Null).await, Vec::<String>::new());
-}
-
-// Case operations-a32
-#[tokio::test(flavor = "multi_thread")]
-async fn delegated_installers_are_limited_to_allowed_values() {
-    let cluster = Cluster::start().await;
-    for object in documents("policies/delegated-installers.yaml") {
-        cluster.apply(&object).await;
-    }
-    let ann = cluster.client_of("ann", &["extension-installers", "system:authenticated"]).await;
-    let other = |package: &str| {
-        let package = package.to_owned();
-        extension("other", |extension| extension["spec"]["source"]["catalog"]["packageName"] = package.into())
-    };
-    // Policy and RBAC rights become active with a delay.
-    let refused = async || {
-        let said = verdict(&ann, &other("lamp")).await;
-        said.contains("packageName").then_some(said)
-    };
-    let said = eventually("the policy is active", refused).await;
-    let reason =
-        "spec.source.catalog.packageName: lamp is not among the packages argocd-operator,grafana-operator";
-    assert!(said.ends_with(reason), "{said}");
-
-    other_values_are_denied(&ann).await;
-    create(&ann, &extension("grafana", |_| {})).await;
-    // The policy applies only to members of the group.
-    let admin = cluster.plane.client();
-    create(&admin, &other("lamp")).await;
-    delegated_installers_change_their_own(&ann, &admin).await;
-}
-
-async fn other_values_are_denied(ann: &Client) {
-    let catalog = |field: &'static str, value: Value| {
-        extension("other", move |extension| extension["spec"]["source"]["catalog"][field] = value)
-    };
-    for (body, reason) in [
-        (
-            extension("other", |extension| extension["spec"]["namespace"] = json!("kube-system")),
-            "spec.namespace: kube-system is not among the namespaces argocd,grafana",
-        ),
-        (
-            catalog("selector", Value::Null),
-            "spec.source.catalog.selector.matchLabels: must have olm.operatorframework.io/metadata.name with one of \
-             operatorhubio",
-        ),
-        (
-            catalog("selector", json!({"matchLabels": {"olm.operatorframework.io/metadata.name": "mine"}})),
-            "with one of operatorhubio",
-        ),
-        (
-            catalog("upgradeConstraintPolicy", json!("SelfCertified")),
-            "spec.source.catalog.upgradeConstraintPolicy: must be CatalogProvided",
-        ),
-        (
-            extension("other", |extension| {
-                extension["spec"]["install"] =
-                    json!({"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}});
-            }),
-            "spec.install.preflight.crdUpgradeSafety.enforcement: must be Strict",
-        ),
-        (
-            extension("other", |extension| {
-                extension["metadata"]["annotations"] =
-                    json!({"ext.olm.operatorframework.io/crd-check": "Warn"});
-            }),
-            ANNOTATIONS,
-        ),
-        (
-            extension("other", |extension| extension["spec"]["config"] = config("a")),
-            "spec.config: may not be set, changed or removed",
-        ),
-    ] {
-        let said = verdict(ann, &body).await;
-        assert!(said.contains("denied request: ") && said.ends_with(reason), "{said}");
-    }
-}
-
-const ANNOTATIONS: &str = "metadata.annotations: those that begin with ext.olm.operatorframework.io/ may not be set, changed \
-                           or removed";
-
-fn config(value: &str) -> Value {
-    json!({"configType": "Inline", "inline": {"watchNamespace": value}})
-}
-
-/// Extension `grafana` belongs to the group, `other` does not.
-async fn delegated_installers_change_their_own(ann: &Client, admin: &Client) {
-    let (anns, admins): (Api<ClusterExtension>, Api<ClusterExtension>) =
-        (Api::all(ann.clone()), Api::all(admin.clone()));
-    let said = |answer: Result<(), kube::Error>| match answer {
-        Ok(()) => "done".to_owned(),
-        Err(kube::Error::Api(status)) => status.message.clone(),
-        Err(error) => panic!("{error}"),
-    };
-    let merge = async |api: &Api<ClusterExtension>, name: &str, patch: Value| {
-        said(api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
-    };
-    let annotated =
-        |value: Value| json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/paused": value}}});
-    let foreign = "this extension is not one of those that extension-installers may change or delete";
-    let given = json!({"metadata": {"finalizers": ["example.com/held"]}, "spec": {"config": config("a")}});
-    assert_eq!(merge(&admins, "grafana", given).await, "done");
-    assert_eq!(merge(&admins, "grafana", annotated(json!("true"))).await, "done");
-    for (name, patch, expected) in [
-        ("grafana", json!({"spec": {"source": {"catalog": {"version": "1.x"}}}}), "done"),
-        ("grafana", json!({"metadata": {"annotations": {"example.com/note": "mine"}}}), "done"),
-        ("grafana", annotated(json!("false")), ANNOTATIONS),
-        ("grafana", annotated(Value::Null), ANNOTATIONS),
-        (
-            "grafana",
-            json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/force": "x"}}}),
-            ANNOTATIONS,
-        ),
-        (
-            "grafana",
-            json!({"spec": {"config": config("b")}}),
-            "spec.config: may not be set, changed or removed",
-        ),
-        ("grafana", json!({"spec": {"config": null}}), "spec.config: may not be set, changed or removed"),
-        ("grafana", json!({"metadata": {"finalizers": null}}), "metadata.finalizers: none may be removed"),
-        (
-            "grafana",
-            json!({"spec": {"source": {"catalog": {"selector": null}}}}),
-            "must have olm.operatorframework.io/metadata.name with one of operatorhubio",
-        ),
-        ("other", json!({"spec": {"source": {"catalog": {"version": "1.x"}}}}), foreign),
-        ("other", json!({"metadata": {"annotations": {"example.com/note": "mine"}}}), foreign),
-    ] {
-        let said = merge(&anns, name, patch.clone()).await;
-        assert!(said.ends_with(expected), "{name} {patch}: {said}");
-    }
-    let delete = async |name: &str| said(anns.delete(name, &DeleteParams::default()).await.map(drop));
-    let refused = delete("other").await;
-    assert!(refused.ends_with(foreign), "{refused}");
-    assert!(admins.get_opt("other").await.unwrap().is_some());
-    assert_eq!(delete("grafana").await, "done");
-    // The deletion completes once the finalizer is removed.
-    assert_eq!(merge(&admins, "grafana", json!({"metadata": {"finalizers": null}})).await, "done");
-    assert!(admins.get_opt("grafana").await.unwrap().is_none());
-    let allowed = json!({"data": {"config": "allow"}});
-    let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "olmv1-system");
-    maps.patch("delegated-installers", &PatchParams::default(), &Patch::Merge(allowed)).await.unwrap();
-    let configured = extension("grafana", |extension| extension["spec"]["config"] = config("a"));
-    eventually("new lists are active", async || (verdict(ann, &configured).await == "allowed").then_some(()))
-        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -319,7 +174,7 @@ fn key(key: &str) -> String {
 }
 
 /// Patch of an annotation.
-fn of(annotation: &str, value: Value) -> Value {
+pub(crate) fn of(annotation: &str, value: Value) -> Value {
     json!({"metadata": {"annotations": {key(annotation): value}}})
 }
 
@@ -341,6 +196,9 @@ async fn editors_change_only_other_fields(ed: &Api<ClusterExtension>) {
         let error = patched(ed, &patch).await.unwrap_err().to_string();
         assert!(error.contains("only an approver may set, change or remove"), "{patch}: {error}");
     }
+    // Without it, the objects are applied with the rights of operator-controller.
+    let error = patched(ed, &json!({"spec": {"serviceAccount": null}})).await.unwrap_err().to_string();
+    assert!(error.contains("spec.serviceAccount: only an approver may set, change or remove it"), "{error}");
     for patch in [
         json!({"spec": {"source": {"catalog": {"version": "1.x"}}}}),
         of("paused", json!("true")),
@@ -381,7 +239,9 @@ async fn only_approvers_change_approvals_and_delete_governed_extensions() {
     })
     .await;
     assert_eq!(verdict(&ed_client, &extension("plain", |_| {})).await, "allowed");
-    create(&cluster.plane.client(), &annotated("lamp", "approval", "Manual")).await;
+    let mut lamp = annotated("lamp", "approval", "Manual");
+    lamp["spec"]["serviceAccount"] = json!({"name": "installer"});
+    create(&cluster.plane.client(), &lamp).await;
     editors_change_only_other_fields(&ed).await;
     let error = ed.delete("lamp", &DeleteParams::default()).await.unwrap_err().to_string();
     assert!(error.contains("only an approver may delete"), "{error}");
@@ -391,77 +251,10 @@ async fn only_approvers_change_approvals_and_delete_governed_extensions() {
     assert!(admin.get_opt("lamp").await.unwrap().is_some());
     // Extensions without these annotations are not governed.
     create(&ed_client, &extension("plain", |_| {})).await;
+    let account = Patch::Merge(json!({"spec": {"serviceAccount": {"name": "installer"}}}));
+    ed.patch("plain", &PatchParams::default(), &account).await.unwrap();
     ed.delete("plain", &DeleteParams::default()).await.unwrap();
     patched(&ann, &of("approved", json!("x"))).await.unwrap();
+    patched(&ann, &json!({"spec": {"serviceAccount": null}})).await.unwrap();
     patched(&ann, &of("approval", Value::Null)).await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn authors_must_be_allowed_to_impersonate_the_service_account() {
-    let cluster = Cluster::start().await;
-    for object in documents("hardened-impersonation.yaml") {
-        cluster.apply(&object).await;
-    }
-    let rules = |group: &str, resource: &str, verbs: Value| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
-    for object in [
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "authors"},
-            "rules": [rules("olm.operatorframework.io", "clusterextensions", json!(["*"]))]}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "authors"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "authors"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "authors"}]}),
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "grafana"}}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"name": "act", "namespace": "grafana"},
-            "rules": [{"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["installer"],
-                "verbs": ["impersonate"]}]}),
-        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
-            "metadata": {"name": "act", "namespace": "grafana"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "act"},
-            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ann"}]}),
-    ] {
-        cluster.apply(&object).await;
-    }
-    let groups = ["authors", "system:authenticated"];
-    let (ann, ben) = (cluster.client_of("ann", &groups).await, cluster.client_of("ben", &groups).await);
-    authors_choose_permitted_service_accounts(&ann, &ben).await;
-    // A user who changes only metadata chooses no ServiceAccount. A change of the spec does.
-    let bens: Api<ClusterExtension> = Api::all(ben);
-    let merge =
-        async |patch: Value| bens.patch("grafana", &PatchParams::default(), &Patch::Merge(patch)).await;
-    merge(json!({"metadata": {"finalizers": ["example.com/held"]}})).await.unwrap();
-    merge(json!({"metadata": {"finalizers": null}})).await.unwrap();
-    let error = merge(json!({"spec": {"source": {"catalog": {"version": "1.x"}}}})).await.unwrap_err();
-    assert!(error.to_string().contains("ben may not impersonate"), "{error}");
-}
-
-/// Ann may impersonate the ServiceAccount grafana/installer, Ben may not.
-async fn authors_choose_permitted_service_accounts(ann: &Client, ben: &Client) {
-    let naming = |name: &str, namespace: &str, account: Value| {
-        let (namespace, account) = (namespace.to_owned(), account.clone());
-        extension(name, move |extension| {
-            extension["spec"]["namespace"] = namespace.into();
-            extension["spec"]["serviceAccount"] = account;
-        })
-    };
-    let installer = json!({"name": "installer"});
-    let body = naming("grafana", "grafana", installer);
-    let refused =
-        async || Some(verdict(ben, &body).await).filter(|said| said.contains("may not impersonate"));
-    let said = eventually("the policy is active", refused).await;
-    assert!(said.ends_with("ben may not impersonate the service account grafana/installer"), "{said}");
-    for (body, reason) in [
-        (
-            naming("other", "grafana", json!({"name": "somebody"})),
-            "ann may not impersonate the service account grafana/somebody",
-        ),
-        (naming("other", "grafana", Value::Null), "Required value: no service account is named"),
-        (
-            naming("other", "olmv1-system", json!({"name": "operator-controller-controller-manager"})),
-            "must not be the namespace of OLM",
-        ),
-    ] {
-        let said = verdict(ann, &body).await;
-        assert!(said.contains(reason), "{said}");
-    }
-    create(ann, &body).await;
 }

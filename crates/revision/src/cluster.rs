@@ -84,6 +84,11 @@ impl ClusterError {
         Self { reason, message, fields: Vec::new() }
     }
 
+    /// `true` if the API server rejects the content of an object. Missing permissions are no rejection.
+    pub(crate) fn is_rejection(&self) -> bool {
+        matches!(self.reason, Reason::Rejected | Reason::Immutable)
+    }
+
     /// `true` if the namespace of a new object is being deleted or does not exist.
     pub(crate) fn is_namespace_gone(&self) -> bool {
         match self.reason {

@@ -31,7 +31,7 @@ use crate::probes::Probes;
 use crate::recent_objects::RecentObjects;
 use crate::result::{Action, PhaseResult, RevisionResult};
 use crate::validation::{phase_error, validate};
-use check::{CheckedPhase, DryRuns, ObjectCheck, Observed};
+use check::{CheckedPhase, DryRuns, ObjectCheck, Observed, taken};
 use execute::{collided, unapplied};
 
 /// Revision to apply.
@@ -50,6 +50,9 @@ pub struct Revision {
     /// Namespaces that a label selects. Their Roles and RoleBindings are skipped while the namespace is being deleted
     /// or missing (docs/design/namespaces.md#deleted-namespaces).
     pub selected_namespaces: BTreeSet<String>,
+    /// Namespaces that the operator watches beside its own. Their Roles and RoleBindings are skipped while another owner
+    /// has them (docs/design/namespaces.md#taken-permissions).
+    pub watched_namespaces: BTreeSet<String>,
     /// Time for which a missing object is left to newer active revisions. Zero without one.
     pub creation_delay: Duration,
     /// `true` to delete and create again objects without data of their own whose immutable fields differ.
@@ -209,7 +212,13 @@ impl<C: Cluster> Engine<C> {
                     Ok((unapplied(&observed.desired, Action::Deferred, None, &revision.probes, &why), None))
                 }
                 Some(ObjectCheck::Read(observed)) => {
-                    self.execute_with_retry(revision, content, observed, mode).await
+                    let yielding = revision.yields(&observed).then(|| ObjectKey::of(&observed.desired));
+                    match (self.execute_with_retry(revision, content, observed, mode).await, yielding) {
+                        (Err(error), Some(key)) if error.cause.is_rejection() => {
+                            Ok((taken(key, &error.cause.message), None))
+                        }
+                        (executed, _) => executed,
+                    }
                 }
             };
             match executed {

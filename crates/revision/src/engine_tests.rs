@@ -101,6 +101,7 @@ fn revision(phases: &[(&str, &[&str])]) -> Revision {
         phases: phases.iter().map(phase).collect(),
         probes: Probes::new(&default_probes()).unwrap(),
         selected_namespaces: Default::default(),
+        watched_namespaces: Default::default(),
         creation_delay: Default::default(),
         replaces_immutable: false,
     }

@@ -4,7 +4,7 @@
 //! found. Every call has a deadline. Reads and writes of objects can impersonate another user, whose permissions the
 //! API server then checks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,12 @@ use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostPar
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind, Request, Resource, Status, response::reason};
 use kube::discovery::{Scope, pinned_kind};
 use kube::{Client, Error};
+use olm_api::limits::LIST_PAGE;
 use olm_api::names::REVISION_ENGINE_MANAGER;
 use olm_api::text::with_causes;
 use parking_lot::Mutex;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::blocked_pods::{Cause, of_deployment, of_pods, selector};
@@ -33,8 +36,6 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Resource version that no object has. An apply with it creates an object, and conflicts with an existing one.
 const NO_RESOURCE_VERSION: &str = "9223372036854775807";
-/// Page size of [`Cluster::instances`].
-const PAGE: u32 = 100;
 /// Maximum number of pods that are read to find the cause for which they are not ready.
 const PODS: u32 = 20;
 
@@ -118,14 +119,14 @@ impl KubeCluster {
     }
 
     /// Sends a request for an object.
-    async fn send(
+    async fn send<T: DeserializeOwned>(
         &self,
         gvk: &GroupVersionKind,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> Answer<Value> {
+    ) -> Answer<T> {
         let mut request = request.map_err(|error| ClusterError::new(Reason::Rejected, error.to_string()))?;
         request.headers_mut().extend(self.user.clone().map(|user| (IMPERSONATE, user)));
-        let answer = deadline(self.client.request::<Value>(request)).await;
+        let answer = deadline(self.client.request::<T>(request)).await;
         if answer.as_ref().is_err_and(is_unknown_path) {
             self.forget(gvk);
         }
@@ -175,7 +176,7 @@ impl Cluster for KubeCluster {
         let request = self.request(key).await?.delete(&key.name, &params);
         // The answer is a Status, or the object: one that is being deleted if finalizers block its deletion, else for some
         // kinds such as Services the one that was deleted.
-        self.send(&key.gvk, request).await.map(|answer| !is_deleting(&answer))
+        self.send(&key.gvk, request).await.map(|answer: Value| !is_deleting(&answer))
     }
 
     async fn instances(&self, gvk: &GroupVersionKind) -> Answer<Option<Instances>> {
@@ -185,19 +186,46 @@ impl Cluster for KubeCluster {
         };
         let request = Request::new(DynamicObject::url_path(&resource, None));
         let unimpersonated = Self { user: None, ..self.clone() };
-        let page = request.list_metadata(&ListParams::default().limit(PAGE));
-        let list = unimpersonated.send(gvk, page).await?;
-        let items = list.get("items").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        let Some(first) = items.first() else {
-            return Ok(None);
-        };
-        let finalizers = items.iter().filter_map(|item| item.pointer("/metadata/finalizers")?.as_array());
-        let finalizers = finalizers.flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-        let more = list.pointer("/metadata/remainingItemCount").and_then(Value::as_u64).unwrap_or_default();
-        // Items of a list can lack their kind.
-        let first = ObjectKey { gvk: gvk.clone(), ..ObjectKey::of(first) };
-        Ok(Some(Instances { count: items.len() as u64 + more, first, finalizers }))
+        let page = request.list_metadata(&ListParams::default().limit(LIST_PAGE));
+        let Page { metadata, items } = unimpersonated.send(gvk, page).await?;
+        let count = items.len() as u64 + metadata.remaining_item_count.unwrap_or_default();
+        let (mut first, mut finalizers) = (None, BTreeSet::new());
+        for Item { metadata } in items {
+            first.get_or_insert(ObjectKey {
+                gvk: gvk.clone(),
+                namespace: metadata.namespace,
+                name: metadata.name,
+            });
+            finalizers.extend(metadata.finalizers);
+        }
+        Ok(first.map(|first| Instances { count, first, finalizers }))
     }
+}
+
+/// Page of a list, without what is not used: its objects can have large labels.
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMeta,
+    items: Vec<Item>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMeta {
+    remaining_item_count: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMeta,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ItemMeta {
+    namespace: String,
+    name: String,
+    finalizers: Vec<String>,
 }
 
 /// The object that was read. `None` if it does not exist.

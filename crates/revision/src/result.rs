@@ -13,6 +13,9 @@ use crate::error::EngineError;
 use crate::object::ObjectKey;
 use crate::probes::ProbeResult;
 
+/// Maximum number of skipped objects in a report.
+const MAX_TAKEN: usize = 5;
+
 /// Action on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
@@ -38,7 +41,8 @@ pub enum Action {
     Staged,
     /// The object is being deleted: a CustomResourceDefinition, or an object that is to be created again.
     Awaited,
-    /// The object does not exist, because its namespace is being deleted or does not exist. It is not needed there.
+    /// The object is not needed: its namespace is being deleted or does not exist, or another owner has the object in a
+    /// watched namespace, which [`ObjectResult::collision`] reports.
     Skipped,
 }
 
@@ -155,9 +159,20 @@ impl RevisionResult {
         self.is_complete() && (succeeded || !self.has(Action::Progressed))
     }
 
-    /// `true` if an object is missing with its namespace. No watch reports that the namespace is created again.
+    /// `true` if an object is skipped. No watch reports that its namespace is created again, or that its owner is gone.
     pub fn has_skipped(&self) -> bool {
         self.has(Action::Skipped)
+    }
+
+    /// Reports on the first skipped objects that other owners have, one line each.
+    pub fn taken(&self) -> Option<String> {
+        let skipped = self.phases.iter().flat_map(|phase| &phase.objects);
+        let skipped = skipped.filter(|object| object.action == Action::Skipped);
+        let mut lines: Vec<_> = skipped.filter_map(|object| object.collision.clone()).collect();
+        let more = lines.len().saturating_sub(MAX_TAKEN);
+        lines.truncate(MAX_TAKEN);
+        lines.extend((more > 0).then(|| format!("{more} more objects: skipped")));
+        (!lines.is_empty()).then(|| lines.join("\n"))
     }
 
     /// `true` if the creation of an object is left to a newer revision. No event ends this.
@@ -193,7 +208,8 @@ impl RevisionResult {
             return Some(format!("revision validation error: {error}"));
         }
         for (index, phase) in self.phases.iter().enumerate() {
-            let reports: Vec<&str> = phase.objects.iter().filter_map(|o| o.collision.as_deref()).collect();
+            let collided = phase.objects.iter().filter(|object| object.action == Action::Collision);
+            let reports: Vec<&str> = collided.filter_map(|object| object.collision.as_deref()).collect();
             if !reports.is_empty() {
                 return Some(format!(
                     "revision object collisions in phase {index}\n{}",

@@ -7,13 +7,15 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
-use kube::api::{ListParams, ObjectMeta, PartialObjectMeta};
+use kube::api::{ListParams, ObjectMeta};
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client};
+use olm_api::limits::LIST_PAGE;
 
 use crate::Component;
-use crate::cluster::{describe, within_deadline};
+use crate::cluster::{describe, list_all, within_deadline};
 use crate::events::Events;
+use crate::listing::OurMeta;
 
 /// Label of the Deployments and namespaces of all installations of either implementation. Any user may create such
 /// a Deployment, but few may label a namespace.
@@ -23,8 +25,6 @@ const REASON: &str = "MultipleInstallations";
 /// Poll interval while an older installation exists. `RETRY` is the delay after an error.
 const POLL: Duration = Duration::from_secs(15);
 const RETRY: Duration = Duration::from_secs(1);
-/// Limit of the list. Installations are few.
-const LIST_LIMIT: u32 = 100;
 
 /// Waits until no installation is older than that in `namespace`, and reports the older one. Does not wait if RBAC
 /// denies listing Deployments or reading their namespaces.
@@ -67,11 +67,15 @@ async fn find_older_installation(
     name: &str,
     namespace: &str,
 ) -> Result<Option<(String, ObjectReference)>, kube::Error> {
-    let all: Api<Deployment> = Api::all(client.clone());
+    let all: Api<OurMeta<Deployment>> = Api::all(client.clone());
     let label = format!("{}={}", LABEL.0, LABEL.1);
-    let selection =
-        ListParams::default().labels(&label).fields(&format!("metadata.name={name}")).limit(LIST_LIMIT);
-    let found = within_deadline(all.list_metadata(&selection)).await?.items;
+    let selection = ListParams::default().labels(&label).fields(&format!("metadata.name={name}"));
+    let list = async |page| {
+        let mut page = within_deadline(all.list(&page)).await?;
+        page.items.iter_mut().for_each(|found| reduce(&mut found.metadata));
+        Ok::<_, kube::Error>(page)
+    };
+    let found = list_all(selection.limit(LIST_PAGE), list).await?;
     let metadata: Vec<&ObjectMeta> = found.iter().map(|found| &found.metadata).collect();
     for older in older_namespaces(namespace, &metadata) {
         if is_olm_namespace(client, older).await? {
@@ -79,6 +83,12 @@ async fn find_older_installation(
         }
     }
     Ok(None)
+}
+
+/// Keeps only what is compared: any user of a namespace may create a Deployment with large metadata.
+fn reduce(metadata: &mut ObjectMeta) {
+    let ObjectMeta { namespace, uid, creation_timestamp, .. } = std::mem::take(metadata);
+    *metadata = ObjectMeta { namespace, uid, creation_timestamp, ..ObjectMeta::default() };
 }
 
 /// The namespaces of Deployments that are older than that in `namespace`, oldest first. An installation without a
@@ -112,7 +122,7 @@ fn note(name: &str, older: &str, namespace: &str) -> String {
 }
 
 /// Reference to our own Deployment.
-fn reference(found: &[PartialObjectMeta<Deployment>], namespace: &str, name: &str) -> ObjectReference {
+fn reference(found: &[OurMeta<Deployment>], namespace: &str, name: &str) -> ObjectReference {
     let ours = found.iter().find(|one| one.metadata.namespace.as_deref() == Some(namespace));
     let uid = ours.and_then(|ours| ours.metadata.uid.clone());
     ObjectReference { uid, ..ObjectRef::<Deployment>::new(name).within(namespace).into() }

@@ -22,6 +22,9 @@ use crate::leadership::Leadership;
 /// Largest part of the retry period that is added to the wait of a candidate.
 const JITTER: f64 = 0.5;
 
+/// Largest duration in the Lease of another holder that counts. A forged Lease must not prevent leadership for years.
+const LONGEST_LEASE: Duration = Duration::from_secs(300);
+
 /// The three durations of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
@@ -61,7 +64,8 @@ fn decide(
 ) -> Result<LeaseSpec, (String, Duration)> {
     let holder = record.holder_identity.as_deref().unwrap_or_default();
     let valid_for = u64::try_from(record.lease_duration_seconds.unwrap_or(0)).unwrap_or(0);
-    let left = Duration::from_secs(valid_for).saturating_sub(unchanged_for);
+    let valid_for = Duration::from_secs(valid_for).min(LONGEST_LEASE.max(timing.lease_duration));
+    let left = valid_for.saturating_sub(unchanged_for);
     if !holder.is_empty() && holder != identity && !left.is_zero() {
         return Err((holder.to_owned(), left));
     }
@@ -296,6 +300,8 @@ mod tests {
             (record("other_2", 137, 3), 7, Err(("other_2", 130))),
             (record("other_2", 137, 3), 137, Ok((900, 4))),
             (record("other_2", 15, 3), 20, Ok((900, 4))),
+            (record("other_2", i32::MAX, 3), 299, Err(("other_2", 1))),
+            (record("other_2", i32::MAX, 3), 300, Ok((900, 4))),
             // Released.
             (record("", 1, 3), 0, Ok((900, 4))),
         ];

@@ -15,6 +15,7 @@ pub mod go_value;
 pub mod installations;
 pub mod leadership;
 pub mod lease;
+pub mod listing;
 pub mod message;
 pub mod metrics;
 pub mod pod;

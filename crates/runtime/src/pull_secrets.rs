@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::within_deadline;
 use crate::events::Events;
+use crate::listing;
 
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 const DOCKER_CONFIG_JSON: &str = ".dockerconfigjson";
@@ -195,7 +196,7 @@ where
     K: DeserializeOwned + std::fmt::Debug,
 {
     let api: Api<PartialObjectMeta<K>> = Api::namespaced(client.clone(), namespace);
-    let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let one = listing::config().fields(&format!("metadata.name={name}"));
     let events = watcher(api, one).default_backoff();
     let is_change =
         |event: &watcher::Event<_>| !matches!(event, watcher::Event::Init | watcher::Event::InitDone);

@@ -346,6 +346,7 @@ impl Fixture {
             phases: draft.phases().to_vec(),
             probes: Default::default(),
             selected_namespaces: Default::default(),
+            watched_namespaces: Default::default(),
             creation_delay: Default::default(),
             replaces_immutable: false,
         };

@@ -13,12 +13,13 @@ use jiff::Timestamp;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::extension_plan::{Plan as Content, PlanPhase};
 use olm_api::{ClusterExtension, ExtensionPlan, ExtensionPlanSpec, labels};
 use olm_revision::generate::extension_owner;
+use olm_runtime::listing;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -56,7 +57,7 @@ impl Plans {
     /// deleted, and `listed` after each list.
     async fn follow(&self, changed: impl Fn(&str), listed: impl Fn()) {
         let Some(mut writer) = self.writer.lock().take() else { return };
-        let mut events = pin!(watch(self.api.clone(), watcher::Config::default()).default_backoff());
+        let mut events = pin!(watch(self.api.clone(), listing::config()).default_backoff());
         while let Some(event) = events.next().await {
             let mut event = match event {
                 Ok(event) => event,
@@ -177,7 +178,7 @@ impl Context {
         observed: &Observed<'_>,
         plan: &mut Plan,
     ) -> Result<Option<HeldPlan>, InstallError> {
-        self.read_blocker(plan).await?;
+        self.read_blocker(&observed.name, plan).await?;
         let (extension, rules) = (observed.extension, &observed.rules.approval);
         let Some(plans) = &self.plans else { return Ok(plan.held(rules, Timestamp::now())) };
         let cached = plans.cached(extension, &plan.id());
@@ -202,7 +203,7 @@ impl Context {
         live: &ClusterExtension,
         plan: &mut Plan,
     ) -> Result<Option<HeldPlan>, InstallError> {
-        self.read_blocker(plan).await?;
+        self.read_blocker(&live.name_any(), plan).await?;
         let rules = self.rules(live).approval;
         let held = plan.held(&rules, Timestamp::now());
         match &self.plans {

@@ -39,7 +39,7 @@ pub(super) struct Observed {
 pub(super) enum ObjectCheck {
     /// Unchanged since it was verified.
     Unchanged(ObjectResult),
-    /// Not needed, because its namespace is gone.
+    /// Not needed, because its namespace is gone, or another owner has it there.
     Skipped(ObjectResult),
     /// Read from the API server.
     Read(Observed),
@@ -150,6 +150,9 @@ impl<C: Cluster> Engine<C> {
         let live_hash = verified.map(|verified| verified.live_hash);
         let observed = self.observed(revision, content, desired, desired_hash, live_hash).await;
         let mut observed = observed.map_err(CheckError::Read)?;
+        if revision.is_taken(&observed) {
+            return Ok(ObjectCheck::Skipped(taken(ObjectKey::of(&observed.desired), "it has another owner")));
+        }
         let mut moves_fields = false;
         let body = match (&observed.plan, &observed.actual) {
             (Plan::Create, _)
@@ -200,12 +203,14 @@ impl<C: Cluster> Engine<C> {
                 Ok(ObjectCheck::Read(observed))
             }
             Err(error) if error.is_namespace_gone() && revision.may_skip(&body) => {
-                let ready = ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
-                Ok(ObjectCheck::Skipped(ObjectResult::new(ObjectKey::of(&body), Action::Skipped, ready)))
+                Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(&body))))
             }
             Err(mut error) if error.reason.is_verdict() => {
                 if observed.plan != Plan::Replace && claim_blocking(&mut observed, &mut error) {
                     return Ok(ObjectCheck::Read(observed));
+                }
+                if error.is_rejection() && revision.yields(&observed) {
+                    return Ok(ObjectCheck::Skipped(taken(ObjectKey::of(&body), &error.message)));
                 }
                 Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
             }
@@ -289,6 +294,30 @@ impl Revision {
         let ObjectKey { gvk, namespace, .. } = ObjectKey::of(object);
         gvk.group == RBAC_GROUP && self.selected_namespaces.contains(&namespace)
     }
+
+    /// `true` for existing permissions in a watched namespace, whose administrators must not stop the revision.
+    pub(super) fn yields(&self, observed: &Observed) -> bool {
+        let ObjectKey { gvk, namespace, .. } = ObjectKey::of(&observed.desired);
+        observed.actual.is_some() && gvk.group == RBAC_GROUP && self.watched_namespaces.contains(&namespace)
+    }
+
+    /// `true` if another owner has such permissions. Without a newer revision, none can own them.
+    fn is_taken(&self, observed: &Observed) -> bool {
+        let has_newer = !self.creation_delay.is_zero();
+        let is_foreign = observed.plan == Plan::Collide || observed.plan == Plan::Leave && !has_newer;
+        is_foreign && self.yields(observed)
+    }
+}
+
+fn skipped(key: ObjectKey) -> ObjectResult {
+    let probe = ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
+    ObjectResult::new(key, Action::Skipped, probe)
+}
+
+/// Result for permissions in a watched namespace that another owner has.
+pub(super) fn taken(key: ObjectKey, why: &str) -> ObjectResult {
+    let collision = Some(format!("Object {}: skipped, because {why}", key.kind_first()));
+    ObjectResult { collision, ..skipped(key) }
 }
 
 /// Claims the fields that alone are in the way of a rejected object, and returns `true`. Otherwise the error names those

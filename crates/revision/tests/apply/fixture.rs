@@ -169,6 +169,7 @@ impl Fixture {
             phases,
             probes: Probes::new(&default_probes()).unwrap(),
             selected_namespaces: Default::default(),
+            watched_namespaces: Default::default(),
             creation_delay: Default::default(),
             replaces_immutable: false,
         }

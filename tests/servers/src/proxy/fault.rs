@@ -37,6 +37,24 @@ impl Call {
         self.query.split('&').any(|parameter| matches!(parameter, "watch=true" | "watch=1"))
     }
 
+    /// Reports whether the call lists objects without a limit, or with one above `most`.
+    #[must_use]
+    pub fn lists_more_than(&self, most: u32) -> bool {
+        let mut rest: Vec<&str> = self.path.split('/').skip(1).collect();
+        match rest.first() {
+            Some(&"api") => rest.drain(..2.min(rest.len())),
+            Some(&"apis") => rest.drain(..3.min(rest.len())),
+            _ => return false,
+        };
+        if rest.len() > 2 && rest[0] == "namespaces" {
+            rest.drain(..2);
+        }
+        let is_list = self.method == Method::GET && rest.len() == 1 && !self.is_watch();
+        let limit =
+            self.query.split('&').find_map(|parameter| parameter.strip_prefix("limit=")?.parse().ok());
+        is_list && limit.is_none_or(|limit: u32| limit > most)
+    }
+
     /// Reports whether the call accesses an Event.
     #[must_use]
     pub fn is_event(&self) -> bool {
@@ -115,6 +133,12 @@ impl Answer {
         let message = "Operation cannot be fulfilled: the object has been modified; please apply your \
                        changes to the latest version and try again";
         Self { code: 409, reason: "Conflict", message: message.to_owned(), retry_after: None }
+    }
+
+    /// 400 BadRequest.
+    #[must_use]
+    pub fn bad_request(message: &str) -> Self {
+        Self { code: 400, reason: "BadRequest", message: message.to_owned(), retry_after: None }
     }
 
     /// 410 Expired, for a watch or a continued list.
@@ -232,6 +256,28 @@ mod tests {
         let write = call(Method::POST, "/api/v1/x", "", "{\"name\":\"demo-1\"}");
         assert!(write.is_mutation() && write.mentions("demo-1") && write.mentions("v1/x"));
         assert!(!write.mentions("demo-2"));
+    }
+
+    #[test]
+    fn call_lists_more_than_a_limit() {
+        for (path, query, expected) in [
+            ("/api/v1/secrets", "limit=20", false),
+            ("/api/v1/secrets", "labelSelector=a&limit=21", true),
+            ("/api/v1/secrets", "", true),
+            ("/api/v1/namespaces", "", true),
+            ("/api/v1/namespaces/a", "", false),
+            ("/api/v1/namespaces/a/secrets", "", true),
+            ("/api/v1/namespaces/a/secrets/b", "", false),
+            ("/apis/apps/v1/deployments", "", true),
+            ("/apis/apps/v1/deployments", "watch=true", false),
+            ("/apis/apps/v1/namespaces/a/deployments/b/scale", "", false),
+            ("/apis/apps/v1", "", false),
+            ("/apis", "", false),
+            ("/api", "", false),
+            ("/version", "", false),
+        ] {
+            assert_eq!(call(Method::GET, path, query, "").lists_more_than(20), expected, "{path}?{query}");
+        }
     }
 
     #[test]

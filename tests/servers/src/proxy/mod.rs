@@ -27,6 +27,8 @@ pub use fault::{Answer, Call, Fault, Rule, When};
 
 /// Maximum size of a request body.
 const MAX_BODY: usize = 64 << 20;
+/// Maximum number of objects that a call may list: any user of a namespace can create many objects of 1.5 MB.
+const MOST_LISTED: u32 = 20;
 /// Poll interval for calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -253,6 +255,10 @@ impl Shared {
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(Body::new(body), MAX_BODY).await.map_err(|_| Cut)?;
         let (call, applied) = self.record(&parts, body);
+        if call.lists_more_than(MOST_LISTED) {
+            let message = format!("{}: a list of operator-controller needs a limit", call.line());
+            return Answer::bad_request(&message).response().map_err(|_| Cut);
+        }
         let Some(AppliedFault { fault, when, rule }) = applied else {
             return self.forward(&call, parts.headers).await;
         };
