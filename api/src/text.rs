@@ -8,12 +8,22 @@ pub use olm_version::is_hidden;
 
 /// Escapes every character that [`is_hidden`] as `\u{…}`.
 pub fn visible(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_hidden) {
+    escaped(text, is_hidden)
+}
+
+/// Escapes line feeds, too, so that a name cannot forge another line: names of RBAC objects, users, verbs and resources
+/// may have any characters.
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| c == '\n' || is_hidden(c))
+}
+
+fn escaped(text: &str, is_escaped: fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(is_escaped) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 8);
     for c in text.chars() {
-        if is_hidden(c) {
+        if is_escaped(c) {
             // Writing to a String does not fail.
             let _ = write!(shown, "\\u{{{:x}}}", u32::from(c));
         } else {
@@ -40,6 +50,16 @@ pub fn with_causes(error: &dyn Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_line_has_no_line_break() {
+        for (text, shown) in [
+            ("plain\tgrün", "plain\tgrün"),
+            ("a\nb\r\u{85}\u{2028}\u{b}", "a\\u{a}b\\u{d}\\u{85}\\u{2028}\\u{b}"),
+        ] {
+            assert_eq!(one_line(text), shown);
+        }
+    }
 
     #[test]
     fn hidden_characters_are_escaped() {

@@ -29,7 +29,7 @@ pub(crate) struct BundleFiles {
     pub(crate) digest: Option<String>,
 }
 
-/// Reads the bundle that `reference` names: an existing directory, else an image.
+/// Reads the bundle that a user names by `reference`: an existing directory, else an image.
 ///
 /// # Errors
 /// The reference is neither, cannot be read or pulled, or is a catalog. The message names it.
@@ -50,8 +50,31 @@ pub(crate) async fn read(
             quote(reference)
         ))
     })?;
-    let (files, digest) = pull(&image, images, session).await?;
-    Ok(BundleFiles { files, origin: reference.to_owned(), digest: Some(digest) })
+    pulled(&image, reference, images, session).await
+}
+
+/// Pulls the bundle image that a catalog or the cluster names. Such text is never the path of a local directory.
+///
+/// # Errors
+/// The text is no image reference, or errors of [`pull`].
+pub(crate) async fn read_image(
+    text: &str,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<BundleFiles, CliError> {
+    let invalid =
+        |error: olm_oci::ReferenceError| CliError::usage(format!("invalid image {}: {error}", quote(text)));
+    pulled(&text.parse().map_err(invalid)?, text, images, session).await
+}
+
+async fn pulled(
+    image: &Reference,
+    origin: &str,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<BundleFiles, CliError> {
+    let (files, digest) = pull(image, images, session).await?;
+    Ok(BundleFiles { files, origin: origin.to_owned(), digest: Some(digest) })
 }
 
 /// Reports whether `path` is a bundle directory rather than a catalog directory.

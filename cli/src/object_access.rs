@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::change::{self, FIELD_MANAGER};
 use crate::error::CliError;
+use crate::output::qualified;
 use crate::session::Session;
 use crate::source::Cluster;
 
@@ -63,10 +64,7 @@ impl ObjectId {
 
 impl fmt::Display for ObjectId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
-            "" => write!(f, "{} {}", self.kind, self.name),
-            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
-        }
+        write!(f, "{} {}", self.kind, qualified(&self.namespace, &self.name))
     }
 }
 

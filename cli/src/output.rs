@@ -187,9 +187,10 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// `namespace/name`, or `name` of an object without namespace.
+/// `namespace/name`, or `name` of an object without namespace, on one line.
 pub(crate) fn qualified(namespace: &str, name: &str) -> String {
-    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+    let slash = if namespace.is_empty() { "" } else { "/" };
+    olm_api::text::one_line(&format!("{namespace}{slash}{name}")).into_owned()
 }
 
 /// Catalog text on one line, with white space as single blanks. `-` for an empty one.

@@ -77,16 +77,16 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
     let extension = rendering::extension(args.file.as_deref(), None, &args.access, session).await?;
     let settings = args.settings.read(extension.as_ref(), session).await?;
     let settings = settings.with_namespaces(&args.access, session).await?;
-    let bundle = match (args.bundle, extension) {
-        (Some(bundle), _) => bundle,
+    let files = match (args.bundle, extension) {
+        (Some(bundle), _) => bundle_source::read(&bundle, &args.access.images, session).await?,
         (None, Some(extension)) => {
-            choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?
+            let chosen = choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?;
+            bundle_source::read_image(&chosen, &args.access.images, session).await?
         }
         (None, None) => {
             return Err(CliError::usage("specify a bundle, or a file with a ClusterExtension with -f"));
         }
     };
-    let files = bundle_source::read(&bundle, &args.access.images, session).await?;
     let objects = objects(&files, &settings)?.objects;
     print(&objects, args.output, session)
 }

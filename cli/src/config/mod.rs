@@ -144,7 +144,7 @@ impl Subject {
                 choose_as(&controller, &extension, &catalogs, &self.access, session).await?.image
             }
         };
-        let files = bundle_source::read(&image, &self.access.images, session).await?;
+        let files = bundle_source::read_image(&image, &self.access.images, session).await?;
         Configurable::new(&files, Some(&RenderSettings::as_configured(&extension, &controller.gates)?))
     }
 }

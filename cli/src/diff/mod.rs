@@ -147,11 +147,13 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
     let compared = ComparedExtension { cluster: &cluster, extension: &extension, session };
     let installed = compared.installed().await?;
     settings.certificates = settings.certificates.or_else(|| cluster::certificates(&installed.objects));
-    let new = match new {
-        Some(new) => new.to_owned(),
-        None => choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?,
+    let files = match new {
+        Some(new) => bundle_source::read(new, &args.access.images, session).await?,
+        None => {
+            let chosen = choose(&extension, &args.catalogs, settings.gates(), &args.access, session).await?;
+            bundle_source::read_image(&chosen, &args.access.images, session).await?
+        }
     };
-    let files = bundle_source::read(&new, &args.access.images, session).await?;
     let mut diff = compared.with_bundle(installed, &files, &settings).await?;
     if let Some(live) = live {
         let before = rendering::inline_config(&live).unwrap_or_default();

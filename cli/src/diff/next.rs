@@ -69,7 +69,7 @@ impl ComparedExtension<'_> {
         controller: &Controller,
         access: &Access,
     ) -> Result<Diff, CliError> {
-        let files = bundle_source::read(image, &access.images, self.session).await?;
+        let files = bundle_source::read_image(image, &access.images, self.session).await?;
         self.rendered_files(&files, controller).await
     }
 
@@ -93,7 +93,7 @@ impl ComparedExtension<'_> {
         controller: &Controller,
         access: &Access,
     ) -> Result<PlannedBundle, CliError> {
-        let files = bundle_source::read(image, &access.images, self.session).await?;
+        let files = bundle_source::read_image(image, &access.images, self.session).await?;
         self.planned_files(&files, controller).await
     }
 

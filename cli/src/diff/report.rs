@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use olm_api::text::one_line;
 use olm_plan::fields::FieldChange;
 use olm_plan::objects::{ChangeKind, ObjectChange};
 use olm_plan::permissions::SubjectChange;
@@ -72,7 +73,8 @@ impl Diff {
 
     /// Text output.
     pub(crate) fn text(&self) -> String {
-        let mut text = format!("Old:  {}\nNew:  {}\n", self.old.text(), self.new.text());
+        let [old, new] = [&self.old, &self.new].map(|side| one_line(&side.text()).into_owned());
+        let mut text = format!("Old:  {old}\nNew:  {new}\n");
         let [created, changed, deleted] = self.counts();
         let counts = match self.objects.as_slice() {
             [] => String::new(),
@@ -91,7 +93,7 @@ impl Diff {
         let breaking = if breaking == 0 { String::new() } else { format!("{breaking} not safe") };
         section(&mut text, "CRDs", &breaking, &self.crds, crd);
         section(&mut text, "Config", "", &self.config, |field| field_line(field, 2));
-        section(&mut text, "Warnings", "", &self.warnings, |warning| format!("  {warning}\n"));
+        section(&mut text, "Warnings", "", &self.warnings, |warning| format!("  {}\n", one_line(warning)));
         text
     }
 }
@@ -120,7 +122,7 @@ pub(crate) fn object_text(change: &ObjectChange) -> String {
     };
     let mut text = format!("  {sign} {}\n", change.object);
     for note in &change.notes {
-        let _ = writeln!(text, "      ! {note}");
+        let _ = writeln!(text, "      ! {}", one_line(note));
     }
     for field in change.fields.iter().take(SHOWN_FIELDS) {
         text += &field_line(field, 6);
@@ -132,7 +134,7 @@ pub(crate) fn object_text(change: &ObjectChange) -> String {
 }
 
 fn field_line(field: &FieldChange, indent: usize) -> String {
-    let path = &field.path;
+    let path = one_line(&field.path);
     let values = match (&field.old, &field.new) {
         _ if field.secret => "differs (not shown)".to_owned(),
         (None, Some(new)) => format!("added {}", value(new)),
@@ -191,7 +193,7 @@ fn role_counts(roles: &[&ObjectChange]) -> String {
 }
 
 fn crd(result: &CrdResult) -> String {
-    let name = &result.name;
+    let name = one_line(&result.name);
     let mut text = match result.result {
         Verdict::Safe => format!("  ~ {name}: safe\n"),
         Verdict::OnlyInNew => format!("  + {name}\n"),
@@ -201,14 +203,59 @@ fn crd(result: &CrdResult) -> String {
         }
     };
     for finding in &result.findings {
-        let _ = writeln!(text, "      {}", finding.line);
+        let _ = writeln!(text, "      {}", one_line(&finding.line));
     }
     text
 }
 
 #[cfg(test)]
 mod tests {
+    use olm_plan::objects::ObjectName;
+    use olm_plan::permissions::{Permission, Subject};
+
     use super::*;
+
+    #[test]
+    fn text_of_a_bundle_forges_no_line() {
+        let forged = "a\nPermissions: no difference\n";
+        let subject = Subject { kind: "User".to_owned(), namespace: String::new(), name: forged.to_owned() };
+        let rule = |verb: &str, resource: &str| Permission {
+            verbs: vec![verb.to_owned()],
+            resources: vec![resource.to_owned()],
+            ..Permission::default()
+        };
+        let gained = vec![
+            rule(forged, "pods"),
+            rule("get", forged),
+            Permission { role: Some(format!("ClusterRole {forged}")), ..Permission::default() },
+            Permission { privilege: Some(forged.to_owned()), ..Permission::default() },
+        ];
+        let field =
+            FieldChange { path: forged.to_owned(), old: None, new: Some(forged.into()), secret: false };
+        let object = |group: &str| ObjectChange {
+            change: ChangeKind::Changed,
+            object: ObjectName {
+                group: group.to_owned(),
+                kind: "ClusterRole".to_owned(),
+                namespace: forged.to_owned(),
+                name: forged.to_owned(),
+            },
+            fields: vec![field.clone()],
+            notes: vec![forged.to_owned()],
+        };
+        let diff = Diff {
+            old: ComparedBundle { bundle: forged.to_owned(), ..ComparedBundle::default() },
+            objects: vec![object("rbac.authorization.k8s.io")],
+            permissions: vec![SubjectChange { subject, gained, lost: Vec::new() }],
+            config: vec![field.clone()],
+            warnings: vec![forged.to_owned()],
+            ..Diff::default()
+        };
+        let text = diff.text();
+        assert!(!text.lines().any(|line| line.starts_with("Permissions: no")), "{text}");
+        // Two sides, five headings with blank lines, and a line for each item, field and note.
+        assert_eq!(text.lines().count(), 2 + 5 * 2 + 3 + 5 + 1 + 1, "{text}");
+    }
 
     #[test]
     fn long_value_is_truncated_and_secret_value_hidden() {

@@ -7,6 +7,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use olm_api::conditions::{reasons, types};
 use olm_api::extension_plan::{Plan, PlannedObject};
+use olm_api::text::one_line;
 use olm_api::{ClusterExtension, ExtensionPlan, labels, names};
 use olm_request::{ExtensionRules, PlannedChange, Settings};
 use olm_runtime::cluster::present;
@@ -170,7 +171,7 @@ fn section(text: &mut String, title: &str, lines: impl ExactSizeIterator<Item = 
     let none = if lines.len() == 0 { " none" } else { "" };
     let _ = writeln!(text, "\n{title}:{none}");
     for line in lines {
-        let _ = writeln!(text, "  {line}");
+        let _ = writeln!(text, "  {}", one_line(&line));
     }
 }
 
@@ -211,6 +212,18 @@ mod tests {
             let report = report(&object(approved), &extension(annotations.clone()));
             assert_eq!(report.state, state, "{approved} {annotations}");
         }
+    }
+
+    #[test]
+    fn recorded_text_forges_no_line() {
+        let mut object = object(false);
+        let forged = "a\nCRD findings: none".to_owned();
+        let plan = &mut object.spec.plan;
+        plan.objects[0].name = forged.clone();
+        plan.permissions_gained = vec![forged.clone()];
+        plan.crd_findings = vec![forged];
+        let text = report(&object, &extension(json!({}))).text();
+        assert!(!text.lines().any(|line| line.starts_with("CRD findings: none")), "{text}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use olm_bundle::rights::Rights;
 use serde_json::{Value, json};
 
 use super::documents::{documents, table};
-use crate::bundle_source;
+use crate::bundle_source::{self, BundleFiles};
 use crate::error::CliError;
 use crate::manifest::check_inputs;
 use crate::output;
@@ -109,8 +109,7 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
     let extension = rendering::extension(file, name, &args.access, session).await?;
     let settings = args.settings.read(extension.as_ref(), session).await?;
     let settings = settings.with_namespaces(&args.access, session).await?;
-    let bundle = bundle(&args, extension.as_ref(), &settings, session).await?;
-    let files = bundle_source::read(&bundle, &args.access.images, session).await?;
+    let files = bundle(&args, extension.as_ref(), &settings, session).await?;
     let rendered = rendering::objects(&files, &settings)?;
     let rights = Rights::of(&rendered.objects);
     let rights = if args.escalate { rights.escalating() } else { rights.exact() };
@@ -132,15 +131,16 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
     }
 }
 
-/// Bundle argument, or the chosen bundle.
+/// Files of the bundle argument, or of the chosen bundle.
 async fn bundle(
     args: &RequiredArgs,
     extension: Option<&ClusterExtension>,
     settings: &RenderSettings,
     session: &Session,
-) -> Result<String, CliError> {
+) -> Result<BundleFiles, CliError> {
+    let images = &args.access.images;
     let asked = match (&args.what, extension) {
-        (Some(what), _) if !is_package(what) => return Ok(what.clone()),
+        (Some(what), _) if !is_package(what) => return bundle_source::read(what, images, session).await,
         (Some(package), None) => {
             let version = args.version.clone();
             let filter = CatalogFilter { package_name: package.clone(), version, ..CatalogFilter::default() };
@@ -156,7 +156,8 @@ async fn bundle(
         }
         (None, None) => return Err(CliError::usage("specify a package, a bundle or a ClusterExtension")),
     };
-    choose(&asked, &args.catalogs, settings.gates(), &args.access, session).await
+    let chosen = choose(&asked, &args.catalogs, settings.gates(), &args.access, session).await?;
+    bundle_source::read_image(&chosen, images, session).await
 }
 
 /// Reports whether `what` is a package name. Unlike image references and paths, it has no separators.

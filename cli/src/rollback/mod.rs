@@ -95,7 +95,7 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
         session,
     };
     let read = async |image: &str| {
-        bundle_source::read(image, &args.access.images, request.session).await.map(Arc::new)
+        bundle_source::read_image(image, &args.access.images, request.session).await.map(Arc::new)
     };
     let rollback = request.prepare(read).await?;
     if let Some(note) = &rollback.note {

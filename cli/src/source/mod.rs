@@ -129,11 +129,22 @@ impl Access {
         session: &Session,
         sink: &mut Sink<'_>,
     ) -> Result<(), CliError> {
-        match Source::parse(source)? {
-            Source::Directory(root) => read_folder(source, &DirectoryFolder::open(&root)?, session, sink),
+        self.read_parsed(&Source::parse(source)?, source, session, sink).await
+    }
+
+    /// [`Self::read`] of a source whose kind is known, such as an image that the cluster names.
+    async fn read_parsed(
+        &self,
+        source: &Source,
+        name: &str,
+        session: &Session,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CliError> {
+        match source {
+            Source::Directory(root) => read_folder(name, &DirectoryFolder::open(root)?, session, sink),
             Source::Image(reference) => {
-                let content = self.images.pull(&reference, olm_oci::catalog_folder, session).await?;
-                read_folder(source, &DirectoryFolder::open(content.path())?, session, sink)
+                let content = self.images.pull(reference, olm_oci::catalog_folder, session).await?;
+                read_folder(name, &DirectoryFolder::open(content.path())?, session, sink)
             }
             Source::Cluster(name) => {
                 let cluster = self.cluster.connect().await?;
@@ -150,13 +161,25 @@ impl Access {
     /// # Errors
     /// `source` is more than one catalog, or cannot be read.
     pub(crate) async fn read_one(&self, source: &str, session: &Session) -> Result<Vec<Meta>, CliError> {
-        one_catalog(source)?;
+        self.metas(&one_catalog(source)?, source, session).await
+    }
+
+    /// All objects of a source whose kind is known, such as an image that the cluster names.
+    ///
+    /// # Errors
+    /// The source cannot be read.
+    pub(crate) async fn metas(
+        &self,
+        source: &Source,
+        name: &str,
+        session: &Session,
+    ) -> Result<Vec<Meta>, CliError> {
         let mut metas = Vec::new();
         let mut keep = |_: &str, meta: Meta| {
             metas.push(meta);
             Ok(())
         };
-        self.read(source, session, &mut keep).await?;
+        self.read_parsed(source, name, session, &mut keep).await?;
         Ok(metas)
     }
 }

@@ -154,8 +154,9 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     if args.with_dependencies {
         return with_dependencies(&args, &cluster, &controller, desired, session).await;
     }
-    let read =
-        async |image: &str| bundle_source::read(image, &args.access.images, session).await.map(Arc::new);
+    let read = async |image: &str| {
+        bundle_source::read_image(image, &args.access.images, session).await.map(Arc::new)
+    };
     let sources = ["cluster".to_owned()];
     let choice = choose_as(&controller, &desired, &sources, &args.access, session).await?;
     let request = UpgradeRequest { cluster: &cluster, controller: &controller, session };

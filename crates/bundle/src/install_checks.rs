@@ -5,6 +5,7 @@
 //! No check may fail for a bundle that the reference installs, unless the bundle is ambiguous or intercepts or extends
 //! the rights of OLM.
 
+mod accounts;
 mod aggregated;
 mod duplicates;
 mod reserved;
@@ -44,6 +45,7 @@ pub fn install_checks(
         found.extend(of_object(&deployments, object));
         found.extend(reserved::reserved_name(object, install_namespace, system_namespace));
         found.extend(reserved::aggregation_label(object));
+        found.extend(accounts::system_accounts(object, system_namespace));
     }
     found.extend(reserved::intercepted_groups(objects));
     found.extend(aggregated::served_twice(objects));

@@ -18,8 +18,10 @@ use crate::request_error::DeniedAddress;
 pub struct DeniedNetworks(Arc<[IpNet]>);
 
 impl DeniedNetworks {
-    /// Default of the servers: link-local addresses, where clouds serve credentials, and loopback.
-    pub const OF_SERVERS: &str = "169.254.0.0/16,fe80::/10,127.0.0.0/8,::1/128";
+    /// Default of the servers: link-local addresses, where clouds serve credentials, loopback, and the addresses of
+    /// Azure and Alibaba Cloud that serve the node and are not link-local.
+    pub const OF_SERVERS: &str =
+        "169.254.0.0/16,fe80::/10,127.0.0.0/8,::1/128,168.63.129.16/32,100.100.100.200/32";
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -142,6 +144,10 @@ mod tests {
             ("https://[fd20:ce::254]/", false),
             ("https://[fd00:c1::a9fe:a9fe]/", false),
             ("https://[fd00:ec2::253]/", true),
+            ("http://168.63.129.16/machine", false),
+            ("https://100.100.100.200/latest/meta-data", false),
+            ("https://[::ffff:100.100.100.200]/", false),
+            ("https://100.100.100.201/", true),
             ("https://0.0.0.0/", false),
             ("https://[::]/", false),
             // Hexadecimal IPv4, as the URL standard parses it.

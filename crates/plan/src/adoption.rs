@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use olm_api::text::one_line;
 use sha2::{Digest, Sha256};
 
 use crate::objects::ObjectName;
@@ -20,7 +21,7 @@ pub struct AdoptedObject {
 impl fmt::Display for AdoptedObject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ObjectName { group, kind, namespace, name } = &self.object;
-        write!(f, "{group}/{kind} {namespace}/{name} {}", self.uid)
+        f.write_str(&one_line(&format!("{group}/{kind} {namespace}/{name} {}", self.uid)))
     }
 }
 

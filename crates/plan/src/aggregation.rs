@@ -6,13 +6,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use olm_api::LabelSelector;
+use olm_api::{LabelSelector, LabelSelectorRequirement};
+use olm_bundle::pointer::{list, text, texts};
 use olm_request::selector;
 use olm_resolve::CatalogSelector;
 use serde_json::Value;
 
 use crate::holders::counted;
 use crate::permissions::TooMany;
+use crate::sentence::word;
 
 /// Cost of one requirement of a selector: all are compared with each other.
 const REQUIREMENT_COST: usize = 200;
@@ -51,10 +53,11 @@ impl Requirements {
 impl fmt::Display for Requirements {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts = self.0.iter().map(|(key, operator, values)| {
-            let values = values.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let (key, operator) = (word(key), word(operator));
             if values.is_empty() {
                 format!("{key} {operator}")
             } else {
+                let values = values.iter().map(|value| word(value)).collect::<Vec<_>>().join(", ");
                 format!("{key} {operator} ({values})")
             }
         });
@@ -89,7 +92,7 @@ pub(crate) fn aggregated<'a>(
         return Ok(BTreeMap::new());
     }
     let labels: Vec<(&str, BTreeMap<String, String>)> =
-        roles.iter().map(|(name, role)| (*name, labels(role))).collect();
+        roles.iter().map(|(name, role)| (*name, map(role, "/metadata/labels"))).collect();
     let mut all = BTreeMap::new();
     for name in rules.keys() {
         let mut found = Aggregated { roles: BTreeSet::from([*name]), ..Aggregated::default() };
@@ -116,15 +119,30 @@ fn selectors(role: &Value) -> Option<Vec<(CatalogSelector, Requirements)>> {
     let rule = role.get("aggregationRule").filter(|rule| !rule.is_null())?;
     let selectors = rule.get("clusterRoleSelectors").and_then(Value::as_array).into_iter().flatten();
     let parse = |selector: &Value| {
-        let parsed: LabelSelector = serde_json::from_value(selector.clone()).ok()?;
+        let parsed = label_selector(selector);
         Some((self::selector(Some(&parsed)).ok()?, Requirements::of(&parsed)))
     };
-    Some(selectors.filter_map(parse).collect())
+    let is_selector = |selector: &&Value| selector.is_null() || selector.is_object();
+    Some(selectors.filter(is_selector).filter_map(parse).collect())
 }
 
-fn labels(role: &Value) -> BTreeMap<String, String> {
-    let labels = role.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+/// Label selector as the API server reads it: null is an empty selector, requirement or value.
+fn label_selector(selector: &Value) -> LabelSelector {
+    let requirement = |one: &Value| LabelSelectorRequirement {
+        key: text(one, "/key").to_owned(),
+        operator: text(one, "/operator").to_owned(),
+        values: Some(texts(one, "/values").map(str::to_owned).collect()),
+    };
+    LabelSelector {
+        match_labels: Some(map(selector, "/matchLabels")),
+        match_expressions: Some(list(selector, "/matchExpressions").iter().map(requirement).collect()),
+    }
+}
+
+/// Map at a JSON pointer, with an empty text for null.
+fn map(object: &Value, pointer: &str) -> BTreeMap<String, String> {
+    let map = object.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
+    map.map(|(key, value)| (key.clone(), text(value, "").to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -152,7 +170,7 @@ mod tests {
             ),
             ("none", json!({"aggregationRule": {"clusterRoleSelectors": null}})),
             ("all", by(json!([{}]))),
-            ("wrong", by(json!([{"matchExpressions": [{"key": "b", "operator": "Is"}]}, 1]))),
+            ("wrong", by(json!([{"matchExpressions": [{"key": "b", "operator": "Is"}, null]}, 1, [], "a"]))),
         ];
         let roles: BTreeMap<&str, &Value> = roles.iter().map(|(name, role)| (*name, role)).collect();
         let found = aggregated(&roles, &mut 0).unwrap();
@@ -174,6 +192,29 @@ mod tests {
             ("wrong", vec!["wrong"], vec![]),
         ];
         assert_eq!(found, expected);
+    }
+
+    // crates/revision/tests/apply/nulls.rs shows that the API server reads them so.
+    #[test]
+    fn null_selector_selects_all_roles_and_null_value_is_empty() {
+        let by = |selector: Value| json!({"aggregationRule": {"clusterRoleSelectors": [selector]}});
+        let role = json!({"metadata": {"labels": {"a": null}}});
+        for (selector, expected) in [
+            (Value::Null, "all ClusterRoles"),
+            (json!({"matchLabels": null, "matchExpressions": null}), "all ClusterRoles"),
+            (json!({"matchLabels": {"a": null}}), "ClusterRoles with labels a In (\"\")"),
+            (
+                json!({"matchExpressions": [{"key": "a", "operator": "In", "values": [null]}]}),
+                "ClusterRoles with labels a In (\"\")",
+            ),
+        ] {
+            let top = by(selector);
+            let roles = BTreeMap::from([("a", &role), ("top", &top)]);
+            let found = aggregated(&roles, &mut 0).unwrap().remove("top").unwrap();
+            assert!(found.roles.contains("a"), "{top}");
+            let selectors: Vec<String> = found.selectors.iter().map(ToString::to_string).collect();
+            assert_eq!(selectors, [expected]);
+        }
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! Permissions that a list of objects grants, and what holds them.
 //!
-//! Pure. Subjects, roles, and Deployments with their service accounts.
+//! Pure. Subjects, roles, and pods with their service accounts and privileges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_bundle::pointer::{list, text};
+use olm_bundle::pointer::{list, text, texts};
 use serde_json::Value;
 
 use crate::aggregation::aggregated;
 use crate::permissions::{Grant, GrantedAccess, MAX_GRANTS, Subject, TooMany};
+use crate::privileges::{Accounts, accounts, privileges};
+use crate::sentence::word;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// Start of the name of labels that aggregate a ClusterRole into another, such as
@@ -31,8 +33,8 @@ pub(crate) struct Holders {
     pub(crate) bound: BTreeMap<Subject, bool>,
     /// Service accounts of the list.
     pub(crate) created: BTreeSet<Subject>,
-    /// Service account of each Deployment.
-    pub(crate) accounts: BTreeMap<Subject, Subject>,
+    /// Service accounts of pods and token Secrets.
+    pub(crate) accounts: Accounts,
 }
 
 impl Holders {
@@ -41,13 +43,20 @@ impl Holders {
     /// # Errors
     /// See [`TooMany`].
     pub(crate) fn of(objects: &[Value]) -> Result<Self, TooMany> {
-        let mut holders = Self::default();
+        let mut count = 0;
+        let mut holders = Self { accounts: accounts(objects, &mut count)?, ..Self::default() };
         for object in objects {
-            holders.add_workload(object);
+            if (text(object, "/apiVersion"), text(object, "/kind")) == ("v1", "ServiceAccount") {
+                let (namespace, name) = (text(object, "/metadata/namespace"), text(object, "/metadata/name"));
+                holders.created.insert(subject("ServiceAccount", namespace, name));
+            }
+            let (holder, privileges) = privileges(object, &mut count)?;
+            if !privileges.is_empty() {
+                add(&mut holders.grants, holder, None, &privileges, &mut count)?;
+            }
         }
         let rbac = |object: &&Value| text(object, "/apiVersion").split('/').next() == Some(RBAC);
         let objects: Vec<&Value> = objects.iter().filter(rbac).collect();
-        let mut count = 0;
         let (roles, aggregated) = roles(&objects, &mut count)?;
         for ((kind, namespace, name), whats) in &roles {
             let role = subject(kind, namespace, name);
@@ -84,7 +93,7 @@ impl Holders {
         if let Some(is_bound) = self.bound.get_mut(&subject(kind, of, name)) {
             *is_bound = true;
         }
-        let unknown = [GrantedAccess::Role(format!("{kind} {name}"))];
+        let unknown = [GrantedAccess::Role(format!("{} {}", word(kind), word(name)))];
         let whats = roles.get(&(kind, of, name)).map_or(unknown.as_slice(), Vec::as_slice);
         for one in list(object, "/subjects") {
             let subject = subject(text(one, "/kind"), text(one, "/namespace"), text(one, "/name"));
@@ -93,38 +102,22 @@ impl Holders {
         Ok(())
     }
 
-    /// Adds a service account, or that of a Deployment.
-    fn add_workload(&mut self, object: &Value) {
-        let (version, kind) = (text(object, "/apiVersion"), text(object, "/kind"));
-        let (name, namespace) = (text(object, "/metadata/name"), text(object, "/metadata/namespace"));
-        if (version, kind) == ("v1", "ServiceAccount") {
-            self.created.insert(subject(kind, namespace, name));
-        } else if version.starts_with("apps/") && kind == "Deployment" {
-            let pod = |field: &str| text(object, &format!("/spec/template/spec/{field}"));
-            let mut accounts = [pod("serviceAccountName"), pod("serviceAccount"), "default"].into_iter();
-            let account = accounts.find(|name| !name.is_empty()).unwrap_or_default();
-            let account = subject("ServiceAccount", namespace, account);
-            self.accounts.insert(subject(kind, namespace, name), account);
-        }
-    }
-
     /// Reports whether the subject is a role of the list.
     pub(crate) fn has_role(&self, subject: &Subject) -> bool {
         self.bound.contains_key(subject)
     }
 
-    /// Permissions of a service account. Those of one that is not in the list are unknown.
-    pub(crate) fn of_account(&self, account: &Subject) -> BTreeSet<Grant> {
-        let mut grants = self.grants.get(account).cloned().unwrap_or_default();
-        if !self.created.contains(account) {
-            let what = GrantedAccess::Role(account.to_string());
-            grants.insert(Grant { namespace: None, what });
-        }
-        grants
+    /// Permissions of service accounts. Those of one that is not in the list are unknown.
+    pub(crate) fn of_accounts(&self, accounts: &BTreeSet<Subject>) -> BTreeSet<Grant> {
+        let known = accounts.iter().filter_map(|account| self.grants.get(account)).flatten().cloned();
+        let unknown = accounts.iter().filter(|account| !self.created.contains(account));
+        let whole =
+            |account: &Subject| Grant { namespace: None, what: GrantedAccess::Role(account.to_string()) };
+        known.chain(unknown.map(whole)).collect()
     }
 }
 
-fn subject(kind: &str, namespace: &str, name: &str) -> Subject {
+pub(crate) fn subject(kind: &str, namespace: &str, name: &str) -> Subject {
     Subject { kind: kind.to_owned(), namespace: namespace.to_owned(), name: name.to_owned() }
 }
 
@@ -195,7 +188,7 @@ fn aggregating(role: &Value) -> impl Iterator<Item = &str> {
 fn rules(role: &Value, count: &mut usize) -> Result<Vec<GrantedAccess>, TooMany> {
     let mut whats = Vec::new();
     for rule in list(role, "/rules") {
-        let texts = |field: &str| list(rule, field).iter().filter_map(Value::as_str).collect::<Vec<_>>();
+        let texts = |field: &str| texts(rule, field).collect::<Vec<_>>();
         let (groups, resources, verbs) = (texts("/apiGroups"), texts("/resources"), texts("/verbs"));
         let (names, urls) = (texts("/resourceNames"), texts("/nonResourceURLs"));
         let product = [&groups, &resources, &verbs].into_iter().map(|list| list.len());

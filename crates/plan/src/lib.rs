@@ -18,11 +18,13 @@
 mod adoption;
 mod aggregation;
 mod change;
+mod danger;
 mod digest;
 pub mod fields;
 mod holders;
 pub mod objects;
 pub mod permissions;
+mod privileges;
 mod sentence;
 mod summary;
 

@@ -7,6 +7,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use olm_api::text::one_line;
 use olm_api::{annotations, labels};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -45,17 +46,15 @@ impl ObjectName {
         self.group == "apiextensions.k8s.io" && self.kind == "CustomResourceDefinition"
     }
 
-    fn is_secret(&self) -> bool {
+    pub(crate) fn is_secret(&self) -> bool {
         self.group.is_empty() && self.kind == "Secret"
     }
 }
 
 impl fmt::Display for ObjectName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
-            "" => write!(f, "{} {}", self.kind, self.name),
-            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
-        }
+        let slash = if self.namespace.is_empty() { "" } else { "/" };
+        f.write_str(&one_line(&format!("{} {}{slash}{}", self.kind, self.namespace, self.name)))
     }
 }
 
@@ -183,7 +182,7 @@ fn stored(object: &Value) -> Value {
 
 /// Object without the fields that only the API server or a revision writes, because they differ in every version of a
 /// bundle. Also drops the namespace: a cluster-scoped object may name one, which the API server drops.
-fn comparable(object: &Value) -> Value {
+pub(crate) fn comparable(object: &Value) -> Value {
     let mut object = stored(object);
     if let Some(root) = object.as_object_mut() {
         root.remove("status");

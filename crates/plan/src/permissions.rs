@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::aggregation::Requirements;
-use crate::holders::Holders;
+use crate::holders::{Holders, counted};
 
 /// Largest number of single permissions in one list of objects. Real bundles have some thousands.
 pub(crate) const MAX_GRANTS: usize = 200_000;
@@ -22,9 +22,9 @@ const MAX_KEPT: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Subject {
     /// `ServiceAccount`, `User` or `Group`. `ClusterRole` and `Role` stand for all their subjects, `Deployment` for its
-    /// pods.
+    /// pods, `Secret` for all that read it. Webhook configurations, and objects of unknown kinds as `<Kind>.<group>`.
     pub kind: String,
-    /// Namespace of a service account, Role or Deployment, else empty.
+    /// Namespace of a service account or an object, else empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// Name.
@@ -55,6 +55,10 @@ pub struct Permission {
     /// list, as `ServiceAccount <namespace>/<name>`, or of all ClusterRoles with some labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
+    /// Right that no role grants: a privilege of pods, what a rule of a webhook intercepts, or the unknown rights of an
+    /// object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub privilege: Option<String>,
     /// API group of the resources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
@@ -106,16 +110,25 @@ pub(crate) enum GrantedAccess {
     Role(String),
     /// All ClusterRoles of the cluster with these labels.
     Selected(Requirements),
+    /// Right that no role grants, and the content of an object whose kind is unknown.
+    Privilege {
+        text: String,
+        content: String,
+    },
 }
 
 /// Gained and lost permissions by subject when `new` replaces `old`. A permission that a wildcard covered before is
-/// not gained. Without `old`, only permissions that `new` binds are gained: nothing can be bound outside yet.
+/// not gained. Without `old`, only roles that `new` binds are compared: nothing can be bound outside yet.
 ///
 /// # Errors
 /// See [`TooMany`].
 pub fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMany> {
     let is_upgrade = !old.is_empty() && !new.is_empty();
-    let (old, new) = (Holders::of(old)?, Holders::of(new)?);
+    let (mut old, mut new) = (Holders::of(old)?, Holders::of(new)?);
+    for (holder, held, gained) in moved(&old, &new)? {
+        old.grants.entry(holder.clone()).or_default().extend(held);
+        new.grants.entry(holder).or_default().extend(gained);
+    }
     let subjects: BTreeSet<&Subject> = old.grants.keys().chain(new.grants.keys()).collect();
     let (roles, others): (Vec<&Subject>, _) =
         subjects.into_iter().partition(|subject| old.has_role(subject) || new.has_role(subject));
@@ -125,7 +138,6 @@ pub fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMa
     };
     let mut changes: Vec<SubjectChange> = others.into_iter().filter_map(of).collect();
     if is_upgrade {
-        changes.extend(moved(&old, &new));
         // Bindings outside of the lists may exist for a role of both lists, or are what makes a role useful that no
         // object of its list binds. What a subject of a binding gains to the same extent is listed once.
         let is_open = |one: &Holders, other: &Holders, role: &Subject| {
@@ -147,22 +159,31 @@ fn change(subject: &Subject, old: &BTreeSet<Grant>, new: &BTreeSet<Grant>) -> Op
     is_change.then(|| SubjectChange { subject: subject.clone(), gained, lost })
 }
 
-/// Changes for the pods of Deployments whose service account is another one that existed before.
-fn moved(old: &Holders, new: &Holders) -> Vec<SubjectChange> {
-    let change_of = |(deployment, account): (&Subject, &Subject)| {
-        let before = old.accounts.get(deployment);
-        // What a new account gains is listed as such.
-        let is_new = new.created.contains(account)
-            && !old.created.contains(account)
-            && !old.grants.contains_key(account);
-        let is_used = before.is_none() && old.accounts.values().any(|used| used == account);
-        if before == Some(account) || is_new || is_used {
-            return None;
+/// Holder with what it had and has by its service accounts.
+type Moved = (Subject, BTreeSet<Grant>, BTreeSet<Grant>);
+
+/// Pods that run with other service accounts than before, or get their tokens, and token Secrets.
+fn moved(old: &Holders, new: &Holders) -> Result<Vec<Moved>, TooMany> {
+    let (mut moved, mut count, none) = (Vec::new(), 0, BTreeSet::new());
+    let used: BTreeSet<&Subject> = old.accounts.values().flatten().collect();
+    for (holder, accounts) in &new.accounts {
+        let before = old.accounts.get(holder);
+        let is_other = |account: &Subject| {
+            // What a new account gains is listed as such.
+            let is_new = new.created.contains(account)
+                && !old.created.contains(account)
+                && !old.grants.contains_key(account);
+            // Pods with an account that other pods had gain nothing. A token is for anyone who reads the Secret.
+            let is_used = before.is_none() && holder.kind != "Secret" && used.contains(account);
+            !is_new && !is_used && !before.is_some_and(|before| before.contains(account))
+        };
+        if accounts.iter().any(is_other) {
+            let (held, gained) = (old.of_accounts(before.unwrap_or(&none)), new.of_accounts(accounts));
+            counted(&mut count, held.len() + gained.len())?;
+            moved.push((holder.clone(), held, gained));
         }
-        let held = before.map(|before| old.of_account(before)).unwrap_or_default();
-        change(deployment, &held, &new.of_account(account))
-    };
-    new.accounts.iter().filter_map(change_of).collect()
+    }
+    Ok(moved)
 }
 
 /// Permissions of `grants` that `others` do not cover, joined to rules. `kept` are the permissions that remain.
@@ -202,7 +223,7 @@ impl Grant {
 impl GrantedAccess {
     fn generalizations(&self) -> Vec<Self> {
         match self {
-            Self::Role(_) | Self::Selected(_) => vec![self.clone()],
+            Self::Role(_) | Self::Selected(_) | Self::Privilege { .. } => vec![self.clone()],
             Self::Url { path, .. } if path.len() > MAX_URL => vec![self.clone()],
             Self::Url { path, verb } => {
                 let ends = path.char_indices().map(|(at, _)| at).chain([path.len()]);
@@ -235,12 +256,12 @@ impl GrantedAccess {
 }
 
 impl GrantedAccess {
-    /// [`Permission::role`], or empty.
-    fn role(&self) -> String {
+    /// [`Permission::role`].
+    fn role(&self) -> Option<String> {
         match self {
-            Self::Role(role) => role.clone(),
-            Self::Selected(requirements) => requirements.to_string(),
-            Self::Resource { .. } | Self::Url { .. } => String::new(),
+            Self::Role(role) => Some(role.clone()),
+            Self::Selected(requirements) => Some(requirements.to_string()),
+            Self::Resource { .. } | Self::Url { .. } | Self::Privilege { .. } => None,
         }
     }
 }
@@ -297,9 +318,12 @@ fn joined<'a>(grants: impl Iterator<Item = &'a Grant>, others: &BTreeSet<Grant>)
         match &grant.what {
             GrantedAccess::Role(_) | GrantedAccess::Selected(_) => permissions.push(Permission {
                 namespace: namespace.map(str::to_owned),
-                role: Some(grant.what.role()),
+                role: grant.what.role(),
                 ..Permission::default()
             }),
+            GrantedAccess::Privilege { text, .. } => {
+                permissions.push(Permission { privilege: Some(text.clone()), ..Permission::default() });
+            }
             GrantedAccess::Url { path, verb } => {
                 urls.entry(path).or_default().insert(verb);
             }

@@ -2,6 +2,9 @@ use serde_json::json;
 
 use super::*;
 
+#[path = "privileges_tests.rs"]
+mod privileges;
+
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// ClusterRole with these rules, and its binding to service account `ns/sa` in the cluster or in a namespace.
@@ -28,6 +31,16 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
+/// Deployment `ns/NAME` whose pods have these fields.
+fn deployment(name: &str, pod: Value) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"},
+        "spec": {"template": {"spec": pod}}})
+}
+
+fn account(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "ns"}})
+}
+
 fn shown(old: &[Value], new: &[Value]) -> Vec<String> {
     let mut shown = Vec::new();
     for change in changes(old, new).unwrap() {
@@ -35,7 +48,7 @@ fn shown(old: &[Value], new: &[Value]) -> Vec<String> {
         for (sign, permissions) in [('+', change.gained), ('-', change.lost)] {
             for one in permissions {
                 let place = one.namespace.unwrap_or_else(|| "*".to_owned());
-                let what = one.role.unwrap_or_else(|| {
+                let what = one.role.or(one.privilege).unwrap_or_else(|| {
                     let parts = [one.resources, one.resource_names, one.urls].concat().join(",");
                     format!("{}/{parts}: {}", one.api_group.unwrap_or_default(), one.verbs.join(","))
                 });
@@ -281,12 +294,7 @@ fn each_aggregation_label_is_a_binding() {
 
 #[test]
 fn deployment_gains_what_another_existing_service_account_has() {
-    let deployment = |name: &str, account: &str| {
-        let pod = json!({"serviceAccountName": account});
-        json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name, "namespace": "ns"},
-            "spec": {"template": {"spec": pod}}})
-    };
-    let account = |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "ns"}});
+    let deployment = |name: &str, account: &str| deployment(name, json!({"serviceAccountName": account}));
     let with = |more: &[Value]| {
         [role(&json!([rule("", "pods", &["get"])]), None), vec![account("sa"), account("low")], more.to_vec()]
             .concat()
@@ -312,6 +320,18 @@ fn many_requirements_of_selectors_are_an_error() {
     let selectors: Vec<Value> = (0..2000).map(|n| json!({"matchLabels": {"a": n.to_string()}})).collect();
     let many = [cluster_role("r", &json!([]), json!({}), &selectors)];
     assert_eq!(changes(&many, &[]), Err(TooMany));
+}
+
+// crates/revision/tests/apply/nulls.rs shows that the API server reads them so.
+#[test]
+fn null_in_a_rule_is_an_empty_text() {
+    let core = role(&json!([rule("", "secrets", &["get"])]), None);
+    let nulls = json!([null, {"apiGroups": [null], "resources": ["secrets"], "verbs": ["get"], "resourceNames": null}]);
+    assert_eq!(shown(&[], &role(&nulls, None)), ["+ ServiceAccount ns/sa in *: /secrets: get"]);
+    assert_eq!(shown(&core, &role(&nulls, None)), [""; 0]);
+    let named =
+        json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": [null]}]);
+    assert_eq!(shown(&[], &role(&named, None)), ["+ ServiceAccount ns/sa in *: /secrets,: get"]);
 }
 
 #[test]

@@ -108,7 +108,8 @@ mod tests {
         let hostile = [deployment("a; approved"), crd(&"a".repeat(LONGEST + 1))];
         assert_eq!(
             summary(&[], &hostile),
-            "2 objects created, 0 changed, 0 deleted; CRDs (invalid name); images (invalid name)"
+            "2 objects created, 0 changed, 0 deleted; permissions gained by 1 subject; CRDs (invalid name); images (invalid \
+             name)"
         );
         assert_eq!(summary(&[], &many), "5 objects created, 0 changed, 0 deleted; CRDs a, b, c and 2 more");
     }

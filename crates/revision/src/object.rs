@@ -5,6 +5,7 @@
 use std::fmt;
 
 use kube::core::GroupVersionKind;
+use olm_api::text::one_line;
 use serde_json::{Map, Value, json};
 
 /// Identity of an object: group, version, kind, namespace and name.
@@ -54,14 +55,15 @@ impl ObjectKey {
     /// Formats `<Kind>.<group/version> <namespace>/<name>`, the form of collision reports and probe lines
     /// (docs/design/apply.md#revision-conditions, docs/design/apply.md#collision-protection).
     pub fn kind_first(&self) -> String {
-        format!("{}.{} {}/{}", self.gvk.kind, self.gvk.api_version(), self.namespace, self.name)
+        let name = format!("{}.{} {}/{}", self.gvk.kind, self.gvk.api_version(), self.namespace, self.name);
+        one_line(&name).into_owned()
     }
 }
 
 impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let GroupVersionKind { group, version, kind } = &self.gvk;
-        write!(f, "{group}/{version}, Kind={kind} {}/{}", self.namespace, self.name)
+        f.write_str(&one_line(&format!("{group}/{version}, Kind={kind} {}/{}", self.namespace, self.name)))
     }
 }
 

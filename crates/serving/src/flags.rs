@@ -96,7 +96,7 @@ pub struct ServiceFlags {
     #[arg(long, default_value = "", value_name = "LIMITS", help_heading = heading::REGISTRIES)]
     pub image_limits: String,
     /// Denied networks of registries and redirect targets, comma separated. Empty: none
-    #[arg(long, default_value = "169.254.0.0/16,fe80::/10,127.0.0.0/8,::1/128", value_name = "CIDRS", help_heading = heading::REGISTRIES)]
+    #[arg(long, default_value = "169.254.0.0/16,fe80::/10,127.0.0.0/8,::1/128,168.63.129.16/32,100.100.100.200/32", value_name = "CIDRS", help_heading = heading::REGISTRIES)]
     pub registry_deny_cidrs: String,
     /// Pull no image unless a signature policy is configured
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value = "false",

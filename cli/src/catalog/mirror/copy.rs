@@ -55,6 +55,8 @@ pub(super) struct Copy<'a> {
     pub(super) origin: Origin<'a>,
     pub(super) destination: Destination<'a>,
     pub(super) stats: &'a Stats,
+    /// `true` if tags that have other manifests may move.
+    pub(super) may_move: bool,
     /// Manifests that were copied. A hostile index may list the same one very often.
     pub(super) copied: Mutex<BTreeSet<Digest>>,
 }
@@ -67,6 +69,9 @@ impl Copy<'_> {
         tag: Option<&str>,
         catalog: Option<&str>,
     ) -> Result<(), TransferError> {
+        if let Some(tag) = tag {
+            self.check_tag(tag, manifest).await?;
+        }
         self.tree(manifest, 0).await?;
         self.name(manifest, tag, catalog).await?;
         // All images of a layout have names of their own.
@@ -78,6 +83,22 @@ impl Copy<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Fails if the registry has the tag with another manifest, and it may not move.
+    async fn check_tag(&self, tag: &str, manifest: &RawManifest) -> Result<(), TransferError> {
+        let Destination::Registry(to) = &self.destination else { return Ok(()) };
+        if self.may_move || merge_of(tag).is_some() || to.has_manifest(tag, &manifest.digest).await? {
+            return Ok(());
+        }
+        match to.tagged(tag).await? {
+            Some(existing) if existing.digest != manifest.digest => Err(TransferError::local(format!(
+                "tag {tag} of the mirror is {}, the source has {}: it may be of another catalog or registry; choose \
+                 another path with --to, or let it move with --overwrite-tags",
+                existing.digest, manifest.digest
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// Copies what a manifest lists, then the manifest.
@@ -167,6 +188,7 @@ impl Copy<'_> {
         for suffix in ATTACHMENTS {
             let tag = format!("{}.{suffix}", referrers_tag(subject));
             if let Some(manifest) = from.tagged(&tag).await? {
+                self.check_tag(&tag, &manifest).await?;
                 self.tree(&manifest, 0).await?;
                 self.name(&manifest, Some(&tag), None).await?;
             }

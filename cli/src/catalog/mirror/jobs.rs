@@ -12,7 +12,7 @@ use olm_oci::{Digest, Limits, Puller, RawManifest, Reference, Selector};
 
 use super::copy::{Copy, Destination, Origin, Stats};
 use super::layout::Layout;
-use super::plan::TargetRegistry;
+use super::plan::{MovableTags, TargetRegistry};
 use crate::error::CliError;
 use crate::session::Session;
 use crate::source::ImageArgs;
@@ -42,7 +42,7 @@ pub(super) enum Content {
 
 /// Destination of all images.
 pub(super) enum Target<'a> {
-    Registry(&'a TargetRegistry),
+    Registry(&'a TargetRegistry, &'a MovableTags),
     Layout(&'a Layout),
 }
 
@@ -50,7 +50,7 @@ impl Target<'_> {
     /// Reference of the copy of an image.
     pub(super) fn name(&self, source: &Reference) -> String {
         match self {
-            Self::Registry(registry) => {
+            Self::Registry(registry, _) => {
                 registry.target(source).map_or_else(|error| error.to_string(), |target| target.to_string())
             }
             Self::Layout(_) => source.to_string(),
@@ -75,7 +75,7 @@ pub(super) async fn run(
         if let Content::Registry(from) = &job.content {
             pullers.add(from, false, images)?;
         }
-        if let Target::Registry(registry) = target
+        if let Target::Registry(registry, _) = target
             && let Ok(target) = registry.target(&job.source)
         {
             pullers.add(&target, true, images)?;
@@ -139,9 +139,11 @@ async fn copy(
         (Content::Layout(_), None) => return Err("no layout".to_owned()),
         (Content::Built(image), _) => (Origin::Built(image), RawManifest::new(image.manifest.clone())),
     };
+    let mut may_move = true;
     let destination = match target {
-        Target::Registry(registry) => {
+        Target::Registry(registry, tags) => {
             let target = registry.target(&job.source).map_err(|error| error.to_string())?;
+            may_move = tags.may_move(&job.source, &target, job.catalog.is_some());
             let puller = pullers.get(&target, true, images)?;
             let repository = Box::pin(puller.target(&target)).await;
             Destination::Registry(repository.map_err(|error| format!("to {target}: {error}"))?)
@@ -152,7 +154,7 @@ async fn copy(
         Selector::Tag(tag) => Some(tag.as_str()),
         Selector::Digest(_) => None,
     };
-    let copy = Copy { origin, destination, stats, copied: Mutex::default() };
+    let copy = Copy { origin, destination, stats, may_move, copied: Mutex::default() };
     copy.image(&manifest, tag, job.catalog.as_deref()).await.map_err(|error| error.to_string())
 }
 

@@ -26,7 +26,7 @@ use serde::Serialize;
 use self::copy::Stats;
 use self::jobs::{Content, Job, Target};
 use self::layout::Layout;
-use self::plan::TargetRegistry;
+use self::plan::{MovableTags, TargetRegistry};
 use super::selection::{SelectionArgs, catalog_files};
 use crate::author::{build, failed, write_whole};
 use crate::error::CliError;
@@ -41,7 +41,8 @@ pub(super) const ABOUT: &str = "Copy a catalog with its bundles and the images o
 Copies the images to another registry, or to a directory that is carried to a network without internet access and \
 copied from there. Images keep their bytes, digests and tags, indexes all their platforms. Signatures, attestations and \
 SBOMs of the images are copied, too. What the destination already has is not copied again, so that an interrupted run \
-can be repeated.
+can be repeated. A tag of the destination that has another image is not moved, unless it is that of the catalog, or was \
+copied from the same source.
 
 The repositories are below the path of --to: quay.io/org/image becomes REGISTRY/PREFIX/org/image. Flags of the \
 selection reduce the catalog as `prune` does; it then gets a new digest and has no signature (see `olm catalog sign`), \
@@ -81,6 +82,10 @@ pub(crate) struct MirrorArgs {
     /// Do not copy the related images of the bundles
     #[arg(long)]
     no_related_images: bool,
+    /// Let tags of the mirror move that have other images than an earlier run with this --output-dir copied from the
+    /// same source
+    #[arg(long)]
+    overwrite_tags: bool,
     /// Reference of the catalog, REGISTRY/REPOSITORY:TAG; needed for a directory, and to reduce a catalog that is named
     /// by digest
     #[arg(long, value_name = "REF")]
@@ -140,13 +145,15 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
     if let Some(registry) = &registry {
         check_targets(registry, &plan)?;
     }
+    let mapping = fs::read_to_string(args.output_dir.join(plan::MAPPING)).unwrap_or_default();
+    let tags = MovableTags { mapping, all: args.overwrite_tags };
     let configuration = match &registry {
         Some(registry) => configuration(&args.output_dir, registry, &plan.jobs)?,
         None => BTreeMap::new(),
     };
     let layout = args.to_dir.as_deref().map(Layout::create).transpose()?;
     let target = match (&registry, &layout) {
-        (Some(registry), _) => Target::Registry(registry),
+        (Some(registry), _) => Target::Registry(registry, &tags),
         (None, Some(layout)) => Target::Layout(layout),
         (None, None) => return Err(CliError::usage("specify --to or --to-dir")),
     };
@@ -158,7 +165,10 @@ pub(crate) async fn run(args: MirrorArgs, session: &mut Session) -> Result<(), C
     if let Some(layout) = &layout {
         layout.finish(&args.source, failures.clone())?;
     }
-    for (name, text) in configuration {
+    for (name, mut text) in configuration {
+        if name == plan::MAPPING {
+            text = tags.recorded(&text, &failures);
+        }
         write_whole(&args.output_dir.join(name), &text)?;
     }
     let count = |value: &std::sync::atomic::AtomicU64| value.load(Ordering::Relaxed);
@@ -257,7 +267,7 @@ async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
         CatalogContent::Image(image) => CatalogContent::Image(pinned(&image, args, session).await?),
         directory => directory,
     };
-    let mut metas = args.access.read_one(&source.to_string(), session).await?;
+    let mut metas = args.access.metas(&source.parsed(), &source.to_string(), session).await?;
     let content = match source {
         CatalogContent::Image(image) if is_whole => Content::Registry(image),
         CatalogContent::Directory(root) if is_whole => Content::Built(build::image_of(&root, session)?.image),
@@ -291,6 +301,15 @@ async fn pinned(image: &Reference, args: &MirrorArgs, session: &Session) -> Resu
 enum CatalogContent {
     Directory(PathBuf),
     Image(Reference),
+}
+
+impl CatalogContent {
+    fn parsed(&self) -> Source {
+        match self {
+            Self::Directory(root) => Source::Directory(root.clone()),
+            Self::Image(reference) => Source::Image(reference.clone()),
+        }
+    }
 }
 
 impl std::fmt::Display for CatalogContent {

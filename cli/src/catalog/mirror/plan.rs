@@ -49,6 +49,36 @@ impl TargetRegistry {
     }
 }
 
+/// Tags of the mirror that may move to another image.
+#[derive(Debug, Default)]
+pub(super) struct MovableTags {
+    /// [`MAPPING`] of an earlier run.
+    pub(super) mapping: String,
+    /// `true` if all tags may move.
+    pub(super) all: bool,
+}
+
+impl MovableTags {
+    /// `true` if the tag `target` may move to the image `source`: the earlier run copied it from there, or it is the
+    /// catalog of this run and the earlier run did not copy it from elsewhere. Names in the mirror have no host, so tags
+    /// of different sources can be the same.
+    pub(super) fn may_move(&self, source: &Reference, target: &Reference, is_catalog: bool) -> bool {
+        let (source, target) = (source.to_string(), target.to_string());
+        let lines = self.mapping.lines().filter_map(|line| line.split_once('='));
+        let mut sources = lines.filter(|(_, known)| *known == target).map(|(known, _)| known).peekable();
+        self.all || (is_catalog && sources.peek().is_none()) || sources.any(|known| known == source)
+    }
+
+    /// [`MAPPING`] of this run, without images that only failed to be copied.
+    pub(super) fn recorded(&self, mapping: &str, failures: &BTreeMap<String, String>) -> String {
+        let is_copied = |line: &&str| {
+            let source = line.split_once('=').map_or(*line, |(source, _)| source);
+            !failures.contains_key(source) || self.mapping.lines().any(|known| known == *line)
+        };
+        mapping.lines().filter(is_copied).flat_map(|line| [line, "\n"]).collect()
+    }
+}
+
 /// Images that the bundles of a catalog name.
 #[derive(Default)]
 pub(super) struct Images {
@@ -249,6 +279,24 @@ mod tests {
         let found = conflict(&registry, sources.iter()).map(|(a, b)| (a.to_string(), b.to_string()));
         assert_eq!(found, Some(("a.example/x:v1".to_owned(), "b.example/x:v1".to_owned())));
         assert_eq!(conflict(&registry, sources[..3].iter()), None);
+    }
+
+    #[test]
+    fn tag_moves_only_for_the_source_that_it_was_copied_from_or_the_catalog_of_the_run() {
+        let (source, other, target) = ("a.example/x:v1", "b.example/x:v1", "r.example/m/x:v1");
+        let of = |known: &str| format!("a.example/y:v1=r.example/m/y:v1\n{known}={target}\n");
+        for (mapping, all, is_catalog, expected) in [
+            (String::new(), false, false, false),
+            (String::new(), false, true, true),
+            (String::new(), true, false, true),
+            (of(source), false, false, true),
+            (of(other), false, false, false),
+            (of(other), false, true, false),
+            (of(other), true, false, true),
+        ] {
+            let tags = MovableTags { mapping, all };
+            assert_eq!(tags.may_move(&parsed(source), &parsed(target), is_catalog), expected, "{tags:?}");
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use olm_oci::{Reference, ReferenceError};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
@@ -36,14 +35,9 @@ impl BundleCache {
         if let Some((_, files)) = kept {
             return Ok(files);
         }
-        // Not `bundle_source::read`, which would take a path in a catalog for a local directory.
-        let reference: Reference = image
-            .parse()
-            .map_err(|error: ReferenceError| CliError::usage(format!("invalid image {image:?}: {error}")))?;
-        let pulled = timeout(DEADLINE, bundle_source::pull(&reference, &access.images, session)).await;
+        let pulled = timeout(DEADLINE, bundle_source::read_image(image, &access.images, session)).await;
         let late = |_| CliError::operational(format!("{image}: no answer within {} s", DEADLINE.as_secs()));
-        let (files, digest) = pulled.map_err(late)??;
-        let files = Arc::new(BundleFiles { files, origin: image.to_owned(), digest: Some(digest) });
+        let files = Arc::new(pulled.map_err(late)??);
         if image.contains("@sha256:") {
             *self.0.lock().await = Some((image.to_owned(), Arc::clone(&files)));
         }

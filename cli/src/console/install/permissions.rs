@@ -5,41 +5,15 @@ use olm_plan::permissions::{Permission, SubjectChange};
 
 use super::page::LISTED;
 
-/// Verbs with which the holder gets permissions of other subjects.
-const ESCALATING_VERBS: [&str; 3] = ["escalate", "bind", "impersonate"];
-/// Resources that contain credentials or permissions of other subjects.
-const ESCALATING_RESOURCES: [&str; 7] = [
-    "secrets",
-    "serviceaccounts/token",
-    "pods/exec",
-    "roles",
-    "rolebindings",
-    "clusterroles",
-    "clusterrolebindings",
-];
-
-/// Rank for the order: 0 for wildcards and whole roles, 1 for permissions that lead to others, 2 for the rest.
-fn rank(permission: &Permission) -> u8 {
-    let has = |names: &[String], wanted: &[&str]| names.iter().any(|name| wanted.contains(&name.as_str()));
-    let lists = [&permission.verbs, &permission.resources, &permission.urls];
-    let is_group = permission.api_group.as_deref() == Some("*");
-    if is_group || permission.role.is_some() || lists.iter().any(|names| has(names, &["*"])) {
-        return 0;
-    }
-    let escalates =
-        has(&permission.verbs, &ESCALATING_VERBS) || has(&permission.resources, &ESCALATING_RESOURCES);
-    if escalates { 1 } else { 2 }
-}
-
 /// Subjects with their gained permissions, in the order of the ranks.
 fn ordered(changes: &[SubjectChange]) -> Vec<(&SubjectChange, Vec<&Permission>)> {
-    let best = |change: &SubjectChange| change.gained.iter().map(rank).min();
+    let best = |change: &SubjectChange| change.gained.iter().map(Permission::rank).min();
     let mut subjects: Vec<_> = changes.iter().filter(|change| !change.gained.is_empty()).collect();
     subjects.sort_by_key(|change| best(change));
     let mut ordered = Vec::new();
     for change in subjects {
         let mut gained: Vec<&Permission> = change.gained.iter().collect();
-        gained.sort_by_key(|permission| rank(permission));
+        gained.sort_by_key(|permission| permission.rank());
         ordered.push((change, gained));
     }
     ordered

@@ -241,7 +241,7 @@ async fn rendered(
     let settings = RenderSettings::as_configured(extension, &context.controller.gates)?;
     let mut settings = settings.on(context.cluster, context.session).await?;
     settings.certificates = Some(context.controller.certificates());
-    let files = bundle_source::read(&offer.image, &context.access.images, context.session).await?;
+    let files = bundle_source::read_image(&offer.image, &context.access.images, context.session).await?;
     let Rendered { bundle, objects } = rendering::objects(&files, &settings)?;
     if bundle.name() != report.csv {
         let (image, found) = (&offer.image, bundle.name());

@@ -3,8 +3,10 @@
 mod bundles;
 mod editing;
 mod fixture;
+mod local_paths;
 mod mirror;
 mod mirror_referrers;
+mod mirror_tags;
 mod prune;
 mod publishing;
 mod refusals;

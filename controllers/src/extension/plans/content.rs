@@ -1,8 +1,9 @@
 //! Content of an ExtensionPlan, within its limits. Pure.
 
 use olm_api::extension_plan::{Plan, PlannedBundle, PlannedChange, PlannedObject};
+use olm_api::text::one_line;
 use olm_plan::objects::{ChangeKind, ObjectChange, by_name, changes};
-use olm_plan::permissions;
+use olm_plan::permissions::{self, Permission, Subject};
 use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
@@ -37,15 +38,6 @@ pub(in super::super) fn content(source: &Source<'_>) -> Plan {
     let Source { target, before, after, .. } = source;
     let mut limits = Limits::default();
     let changes = changes(before, after);
-    let sentences: Vec<String> = match permissions::changes(before, after) {
-        Ok(subjects) => subjects
-            .iter()
-            .flat_map(|change| {
-                change.gained.iter().map(move |gained| format!("{}: {gained}", change.subject))
-            })
-            .collect(),
-        Err(error) => vec![error.to_string()],
-    };
     let mut plan = Plan {
         extension: source.extension.to_owned(),
         revision: source.id.revision,
@@ -59,7 +51,7 @@ pub(in super::super) fn content(source: &Source<'_>) -> Plan {
         },
         summary: limits.text(source.summary, MAX_SUMMARY),
         objects: Vec::new(),
-        permissions_gained: limits.sentences(&sentences, MAX_PERMISSIONS),
+        permissions_gained: limits.permissions(before, after),
         crd_findings: limits.sentences(&crd_findings(before, after, &changes), MAX_FINDINGS),
         truncated: false,
     };
@@ -111,7 +103,37 @@ impl Limits {
     }
 
     fn sentences(&mut self, all: &[String], most: usize) -> Vec<String> {
-        self.first(all, most).iter().map(|text| self.text(text, MAX_SENTENCE)).collect()
+        self.first(all, most).iter().map(|text| self.text(&one_line(text), MAX_SENTENCE)).collect()
+    }
+
+    /// Gained permissions. Those that allow most are first, so that no limit hides them.
+    fn permissions(&mut self, before: &[Value], after: &[Value]) -> Vec<String> {
+        let changes = match permissions::changes(before, after) {
+            Ok(changes) => changes,
+            Err(error) => return vec![error.to_string()],
+        };
+        let gained = changes
+            .iter()
+            .flat_map(|change| change.gained.iter().map(move |gained| (&change.subject, gained)));
+        let mut gained: Vec<(&Subject, &Permission)> = gained.collect();
+        gained.sort_by_key(|(_, permission)| permission.rank());
+        let sentence = |(subject, permission): &(&Subject, &Permission)| {
+            let whole = format!("{subject}: {permission}");
+            if whole.len() <= MAX_SENTENCE {
+                return whole;
+            }
+            self.exceeded = true;
+            permission.brief(subject)
+        };
+        let listed = &gained[..gained.len().min(MAX_PERMISSIONS)];
+        let mut sentences: Vec<String> = listed.iter().map(sentence).collect();
+        if gained.len() > MAX_PERMISSIONS {
+            self.exceeded = true;
+            let left_out = gained.len() - sentences.len() + 1;
+            sentences.truncate(MAX_PERMISSIONS - 1);
+            sentences.push(format!("and {left_out} more permissions"));
+        }
+        sentences
     }
 
     fn object(&mut self, ObjectChange { change, object, .. }: &ObjectChange) -> PlannedObject {
@@ -190,6 +212,32 @@ mod tests {
         let finding = "lamps.example.com: v1: ^.size: type: type changed : \"integer\" -> \"string\"";
         assert_eq!(plan.crd_findings, [finding]);
         assert_eq!((plan.summary.as_str(), plan.truncated), ("a summary", false));
+    }
+
+    #[test]
+    fn limit_hides_no_dangerous_permission() {
+        let group = "rbac.authorization.k8s.io";
+        let names = |prefix: &str, last: &str| {
+            let all = (0..MAX_PERMISSIONS).map(|number| format!("{prefix}{number}"));
+            all.chain([last.to_owned()]).collect::<Vec<_>>()
+        };
+        let rule = |number: usize| json!({"apiGroups": [format!("g{number}.x.io")], "resources": ["a"], "verbs": ["get"]});
+        let mut rules: Vec<Value> = (0..MAX_PERMISSIONS).map(rule).collect();
+        rules.push(json!({"apiGroups": [""], "resources": names("a", "secrets"), "verbs": names("a", "impersonate")}));
+        let mut objects = role(&["get"]);
+        objects[0]["rules"] = json!(rules);
+        objects[1]["subjects"] =
+            json!([{"kind": "User", "apiGroup": group, "name": "z\n".repeat(MAX_SENTENCE)}]);
+        let plan = plan(&[], &objects, "");
+        assert_eq!((plan.permissions_gained.len(), plan.truncated), (MAX_PERMISSIONS, true));
+        let first = &plan.permissions_gained[0];
+        for part in ["…: impersonate, a0, ", " more on secrets, a0, ", " more cluster-wide"] {
+            assert!(first.contains(part), "{part}: {first}");
+        }
+        assert!(
+            plan.permissions_gained.iter().all(|text| text.len() <= MAX_SENTENCE && !text.contains('\n'))
+        );
+        assert_eq!(plan.permissions_gained[MAX_PERMISSIONS - 1], "and 2 more permissions");
     }
 
     #[test]

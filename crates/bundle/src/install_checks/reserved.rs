@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{DEFINITION, RBAC_GROUP, text, title};
 use crate::api_services;
 use crate::bundle::{group_of, name_of};
-use crate::pointer::list;
+use crate::pointer::{list, texts};
 
 /// CRDs of OLM.
 const SYSTEM_DEFINITIONS: [&str; 5] = [
@@ -125,8 +125,7 @@ pub(super) fn intercepted_groups(objects: &[Value]) -> Vec<String> {
     let of_webhooks = objects.iter().filter(|object| group_of(object) == "admissionregistration.k8s.io");
     let found = of_webhooks.flat_map(|object| {
         let rules = list(object, "/webhooks").iter().flat_map(|webhook| list(webhook, "/rules"));
-        let named = rules.flat_map(|rule| list(rule, "/apiGroups")).filter_map(Value::as_str);
-        let named = named.filter(|group| groups.contains(group));
+        let named = rules.flat_map(|rule| texts(rule, "/apiGroups")).filter(|group| groups.contains(group));
         named.map(move |group| {
             format!(
                 "{}: a rule has API group {group}: webhooks of a bundle may not intercept OLM",

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::list;
+use crate::pointer::texts;
 
 const ANY: &str = "*";
 
@@ -55,8 +55,7 @@ pub enum Right {
 impl Rule {
     /// Parses a rule of a role.
     pub(super) fn of(rule: &Value) -> Self {
-        let texts =
-            |field: &str| list(rule, field).iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        let texts = |field: &str| texts(rule, field).map(str::to_owned).collect();
         Self {
             api_groups: texts("/apiGroups"),
             resources: texts("/resources"),

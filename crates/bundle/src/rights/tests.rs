@@ -155,6 +155,13 @@ fn rule_inclusion_respects_wildcards_and_names() {
 }
 
 #[test]
+fn null_in_a_rule_is_an_empty_text() {
+    let nulls = Rule::of(&json!({"apiGroups": [null], "resources": ["secrets"], "verbs": ["get"]}));
+    assert_eq!(nulls, Rule::of(&json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})));
+    assert_eq!(Rule::of(&Value::Null), Rule::default());
+}
+
+#[test]
 fn rule_expands_to_the_product_of_its_lists() {
     let rule =
         Rule::of(&json!({"apiGroups": ["", "apps"], "resources": ["a", "b/c"], "resourceNames": ["x", "y"],

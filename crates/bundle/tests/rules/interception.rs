@@ -3,7 +3,7 @@
 use olm_bundle::{SYSTEM_NAMESPACE, install_checks};
 use serde_json::{Value, json};
 
-use crate::fixture::NAMESPACE;
+use crate::fixture::{Fixture, NAMESPACE};
 use crate::install_checks::{found, manifest, webhooks};
 
 #[test]
@@ -70,5 +70,83 @@ fn names_of_the_installation_are_reserved_in_its_namespace() {
         (NAMESPACE, SYSTEM_NAMESPACE, vec![]),
     ] {
         assert_eq!(of(install, system), expected, "{install} {system}");
+    }
+}
+
+#[test]
+fn service_accounts_of_olm_fail_install_check() {
+    let accounts = ["catalogd-controller-manager", "operator-controller-controller-manager"];
+    let refused = |fixture: &Fixture, install: &str, system: &str| {
+        let mut fixture = fixture.clone();
+        fixture.install_namespace = install.to_owned();
+        install_checks(&fixture.load().unwrap(), &fixture.render().unwrap(), install, system)
+    };
+    for account in accounts {
+        let pods = Fixture::new(
+            &json!({"install": {"spec": {"deployments": [{"name": "d", "spec": {
+                "selector": {"matchLabels": {"a": "b"}},
+                "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"serviceAccountName": account}}}}]}}})
+            .to_string(),
+        );
+        let token = manifest(
+            &json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": "t", "annotations": {"kubernetes.io/service-account.name": account}}}),
+        );
+        // The kind alone decides whether a bundle may ship an object.
+        let service = manifest(
+            &json!({"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "s"},
+            "spec": {"template": {"spec": {"serviceAccount": account}}}}),
+        );
+        let of_pods = "its pods have service account";
+        for (fixture, title, what) in [
+            (&pods, "Deployment \"d\"", of_pods),
+            (&service, "Service \"s\"", of_pods),
+            (&token, "Secret \"t\"", "it gets a token of service account"),
+        ] {
+            let expected = format!("{title}: {what} {account:?}, which belongs to OLM itself");
+            assert_eq!(refused(fixture, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE), [expected.clone()]);
+            assert_eq!(refused(fixture, "other-system", "other-system"), [expected]);
+            assert_eq!(refused(fixture, NAMESPACE, SYSTEM_NAMESPACE), [""; 0]);
+            assert_eq!(refused(fixture, SYSTEM_NAMESPACE, "other-system"), [""; 0]);
+        }
+    }
+}
+
+#[test]
+fn binding_to_a_service_account_of_olm_fails_install_check() {
+    let subject = |kind: &str, namespace: Option<&str>, name: &str| json!({"kind": kind, "namespace": namespace, "name": name});
+    let user = "system:serviceaccount:olmv1-system:operator-controller-controller-manager";
+    for (version, fields, expected) in [
+        (
+            "rbac.authorization.k8s.io/v1",
+            json!({"subjects": [subject("ServiceAccount", Some(SYSTEM_NAMESPACE), "operator-controller-controller-manager")]}),
+            Some(user),
+        ),
+        ("rbac.authorization.k8s.io/v1", json!({"subjects": [subject("User", None, user)]}), Some(user)),
+        ("authorization.openshift.io/v1", json!({"userNames": [user]}), Some(user)),
+        (
+            "rbac.authorization.k8s.io/v1",
+            json!({"subjects": [subject("Group", None, "system:serviceaccounts:olmv1-system")]}),
+            Some("system:serviceaccounts:olmv1-system"),
+        ),
+        (
+            "rbac.authorization.k8s.io/v1",
+            json!({"subjects": [
+                subject("Group", None, "system:serviceaccounts"),
+                subject("ServiceAccount", Some("other"), "operator-controller-controller-manager"),
+                subject("ServiceAccount", Some(SYSTEM_NAMESPACE), "default"),
+            ]}),
+            None,
+        ),
+    ] {
+        for kind in ["RoleBinding", "ClusterRoleBinding"] {
+            let mut binding = json!({"apiVersion": version, "kind": kind, "metadata": {"name": "b"},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}});
+            binding.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+            let expected = expected.map(|name| {
+                format!("{kind} \"b\": it grants permissions to {name:?}, which belongs to OLM itself")
+            });
+            assert_eq!(found(&manifest(&binding)), Vec::from_iter(expected));
+        }
     }
 }

@@ -9,6 +9,7 @@ mod conversion;
 mod fields;
 mod fixture;
 mod namespaces;
+mod nulls;
 mod ownership;
 mod removal;
 mod replacement;
