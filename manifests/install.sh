@@ -155,12 +155,27 @@ in_time() {
   fail "not ready in time; docs/troubleshooting.md explains the states and Events above"
 }
 
+# grant: lets operator-controller write in the namespaces of the extensions, before hardened.yaml takes this right in all
+# namespaces away. `olm system upgrade` also reads their revisions.
+grant() {
+  local role=operator-controller-content-namespaced found
+  found=$(kubectl get clusterrole $role --ignore-not-found -o name)
+  [ -z "$found" ] || return 0
+  for found in $([ -z "$(existing clusterextensions)" ] || kubectl get clusterextensions.$group \
+    -o jsonpath='{.items[*].spec.namespace} {.items[*].spec.config.inline.watchNamespace} {.items[*].spec.config.inline.watchNamespaces[*]}'); do
+    kubectl -n "$found" create rolebinding operator-controller-content --clusterrole $role --dry-run=client -o yaml \
+      --serviceaccount "$namespace:operator-controller-controller-manager" | apply - ||
+      echo "warning: no grant in namespace $found" >&2
+  done
+}
+
 install() {
   local server
   # RBAC of older upstream installations that no server needs.
   kubectl delete clusterrolebinding operator-controller-manager-rolebinding \
     operator-controller-manager-admin-rolebinding --ignore-not-found
   kubectl delete clusterrole operator-controller-manager-role --ignore-not-found
+  [ "$variant" != hardened ] || grant
   objects | apply -
   for server in $servers; do
     in_time kubectl -n "$namespace" rollout status "deployment/$server-controller-manager" --timeout "${SERVER_WAIT_TIMEOUT:-5m}"

@@ -21,6 +21,7 @@ mod crd_check;
 mod diff;
 mod doctor;
 mod error;
+mod hardened;
 mod history;
 mod install;
 mod manifest;

@@ -20,6 +20,7 @@ use crate::change::{self, ChangeArgs, ChangeFormat};
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, collision_error};
 use crate::error::CliError;
+use crate::hardened;
 use crate::output::Fields;
 use crate::progress::say;
 use crate::rendering;
@@ -198,6 +199,7 @@ async fn install_one(
                 .await?,
         );
     }
+    written.extend(hardened::grant(cluster, &desired, args.change.dry_run, session).await?);
     written.push(change::apply(cluster, None, &desired, args.change.dry_run, session).await?);
     let mut fields = Fields { text: choice.text.clone() };
     fields.list(0, "Changes", &prediction.changes);

@@ -13,6 +13,7 @@ use crate::change::{self, ChangeArgs, ChangeFormat, ExpectedState, PlanProgress,
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, refusal};
 use crate::error::{CliError, Code};
+use crate::hardened;
 use crate::output::Fields;
 use crate::progress::say;
 use crate::resolve::{InstallPlan, PlannedExtension, plan_as};
@@ -216,6 +217,10 @@ async fn apply_plan(
         let mut targets = Vec::new();
         for item in step {
             let extension = item.extension();
+            for granted in hardened::grant(cluster, &extension, args.dry_run, session).await? {
+                context.print_written(&granted, session)?;
+                written.push(granted);
+            }
             let one = change::apply(cluster, item.live, &extension, args.dry_run, session).await;
             let one = one.map_err(|failure| progress.with(failure))?;
             progress.written += 1;

@@ -13,7 +13,7 @@ use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec};
 use olm_bundle::rights::Rights;
 use serde_json::{Value, json};
 
-use super::documents::{documents, table};
+use super::documents::{additions, documents, table};
 use crate::bundle_source::{self, BundleFiles};
 use crate::error::CliError;
 use crate::manifest::check_inputs;
@@ -22,6 +22,7 @@ use crate::rendering::{self, RenderSettings, RenderSettingsArgs};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::Access;
+use crate::system::namespaced_rules;
 use crate::version_expression;
 
 /// First lines of the command's help.
@@ -34,7 +35,10 @@ the verbs escalate and bind instead, which usually suffice for later versions, b
 the permissions of both versions.
 
 A ClusterExtension's service account needs these permissions if operator-controller impersonates it (gate \
-ServiceAccountImpersonation). With --service-account, that service account and bindings to it are printed, too.";
+ServiceAccountImpersonation). With --service-account, that service account and bindings to it are printed, too.
+
+operator-controller needs them if it has no cluster-admin permissions (hardened.yaml). With --operator-controller, the \
+ClusterRole has the label that gives it to operator-controller, and each namespace gets bindings to it.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -46,6 +50,7 @@ Examples:
   {olm} rbac required my-operator -n my-operator         # the bundle that would be chosen now
   {olm} rbac required ./bundle -n my-operator -o table
   {olm} rbac required ./bundle -n my-operator --service-account installer | kubectl apply -f -
+  {olm} rbac required my-operator -n my-operator --operator-controller | kubectl apply -f -
   {olm} rbac required ./bundle -n my-operator --aggregate-api-roles
   {olm} rbac required --extension my-operator            # the bundle of its next upgrade
   {olm} rbac required -f extension.yaml --escalate")]
@@ -70,6 +75,9 @@ pub(crate) struct RequiredArgs {
     /// if it has one
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
+    /// Print the roles and bindings that operator-controller of hardened.yaml needs in addition to its own
+    #[arg(long, conflicts_with = "service_account")]
+    operator_controller: bool,
     /// Name of the roles; default: name of the extension or package, with the suffix -installer
     #[arg(long, value_name = "NAME")]
     role_name: Option<String>,
@@ -116,8 +124,13 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
     let stem =
         extension.as_ref().map_or_else(|| rendered.bundle.package_name().to_owned(), ResourceExt::name_any);
     let name = args.role_name.clone().unwrap_or_else(|| format!("{stem}-installer"));
-    let account = args.service_account.clone().or_else(|| account(extension.as_ref()));
-    let documents = documents(&name, &rights, &settings.namespace, account.as_deref());
+    let documents = if args.operator_controller {
+        let system = args.access.cluster.namespace();
+        additions(&name, &rights, &namespaced_rules(system)?, system)
+    } else {
+        let account = args.service_account.clone().or_else(|| account(extension.as_ref()));
+        documents(&name, &rights, &settings.namespace, account.as_deref())
+    };
     match args.output {
         RequiredFormat::Table => session.output.text(&table(&rights)),
         RequiredFormat::Json => {

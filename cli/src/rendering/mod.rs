@@ -5,7 +5,7 @@ mod namespaces;
 mod settings;
 
 use olm_api::ClusterExtension;
-use olm_bundle::{Bundle, SYSTEM_NAMESPACE, install_checks};
+use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
 
 pub(crate) use self::settings::{
@@ -59,7 +59,7 @@ pub(crate) fn objects(files: &BundleFiles, settings: &RenderSettings) -> Result<
         refused(format!("{error}{}", hints.collect::<String>()))
     })?;
     let warnings = settings.warnings(&bundle);
-    let failed_checks = install_checks(&bundle, &objects, &settings.namespace, SYSTEM_NAMESPACE);
+    let failed_checks = install_checks(&bundle, &objects, &settings.namespace, &settings.system_namespace);
     for warning in warnings.into_iter().chain(failed_checks) {
         say(&format!("warning: {}: {warning}", files.origin));
     }

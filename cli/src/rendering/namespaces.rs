@@ -13,12 +13,17 @@ use crate::source::{Access, Cluster};
 use crate::status::observe;
 
 impl RenderSettings {
-    /// The same options, with the namespaces that the configuration selects. Without access to a cluster the selection
-    /// remains open, which the renderer reports.
+    /// The same options, with the namespace of OLM, and those that the configuration selects. Without access to a cluster the
+    /// selection remains open, which the renderer reports.
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn with_namespaces(self, access: &Access, session: &Session) -> Result<Self, CliError> {
+    pub(crate) async fn with_namespaces(
+        mut self,
+        access: &Access,
+        session: &Session,
+    ) -> Result<Self, CliError> {
+        access.cluster.namespace().clone_into(&mut self.system_namespace);
         if self.selector().is_none() {
             return Ok(self);
         }

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use olm_api::ClusterExtension;
-use olm_bundle::{Bundle, Certificates, RenderOptions};
+use olm_bundle::{Bundle, Certificates, RenderOptions, SYSTEM_NAMESPACE};
 use olm_request::{ExtensionRules, Settings};
 use olm_runtime::gates::{FeatureGates, Gate, Stage};
 use olm_version::quote;
@@ -111,6 +111,8 @@ pub(crate) struct RenderSettings {
     pub(super) namespaces: Option<Vec<String>>,
     /// Name of the ClusterExtension.
     pub(super) extension: Option<String>,
+    /// Namespace of OLM.
+    pub(super) system_namespace: String,
     gates: FeatureGates,
 }
 
@@ -183,16 +185,18 @@ impl RenderSettings {
             aggregate_api_roles: ExtensionRules::of(annotations, Settings::default()).aggregate_api_roles,
             namespaces: None,
             extension: extension.and_then(|extension| extension.metadata.name.clone()),
+            system_namespace: SYSTEM_NAMESPACE.to_owned(),
             gates,
         }
     }
 
-    /// The same options, but without an OperatorCondition if the cluster does not serve them, and with the selected
-    /// namespaces of the cluster, as operator-controller renders.
+    /// The same options, but without an OperatorCondition if the cluster does not serve them, and with the namespaces of OLM
+    /// and of the configuration's selector, as operator-controller renders.
     ///
     /// # Errors
     /// The API server does not answer.
     pub(crate) async fn on(mut self, cluster: &Cluster, session: &Session) -> Result<Self, CliError> {
+        self.system_namespace = cluster.namespace().to_owned();
         if self.operator_condition {
             self.operator_condition = cluster.serves_operator_conditions(session).await?;
         }

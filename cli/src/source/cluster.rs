@@ -74,6 +74,11 @@ impl ClusterArgs {
         self.kubeconfig.is_some() || self.context.is_some() || self.connected.is_some()
     }
 
+    /// Namespace that catalogd and operator-controller run in.
+    pub(crate) fn namespace(&self) -> &str {
+        self.connected.as_ref().map_or(&self.catalogd_namespace, |cluster| &cluster.namespace)
+    }
+
     /// The same flags with this connection, which [`Self::connect`] then returns.
     pub(crate) fn connected_to(&self, cluster: &Arc<Cluster>) -> Self {
         Self { connected: Some(Arc::clone(cluster)), ..self.clone() }

@@ -29,7 +29,7 @@ pub(super) struct Check {
 }
 
 impl Check {
-    fn new(subject: &'static str, level: Level, message: impl Into<String>) -> Self {
+    pub(super) fn new(subject: &'static str, level: Level, message: impl Into<String>) -> Self {
         Self { subject, level, message: message.into() }
     }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::apply::{Applied, MANAGER, line, undo};
 use super::check::{Check, Level, Request, checks};
+use super::grants;
 use super::manifest::{self, Manifest, Variant, dropped, is_same};
 use super::observe::{self, Installed};
 use super::ready::{are_available, judge};
@@ -140,13 +141,17 @@ pub(super) async fn run(args: InstallArgs, is_upgrade: bool, session: &mut Sessi
         checks: checks(&install_file, &observed, namespace, request),
         objects: Vec::new(),
     };
+    let grants = grants::missing(&access, &install_file, &observed.installed).await?;
+    report.checks.extend(grants.check);
     report.checks.iter().for_each(|check| say(&check.line()));
     if report.checks.iter().any(|check| check.level == Level::Failed) {
         session.output.result(args.format.output, "SystemChange", &report, |_| String::new())?;
         return Err(CliError::findings("a check failed; nothing has been changed"));
     }
     let record = Record::new(&install_file, None);
-    install_file.add(&Record::new(&install_file, observed.installed.record.as_ref()), namespace)?;
+    let during = Record::new(&install_file, observed.installed.record.as_ref());
+    install_file.grant(grants.bindings);
+    install_file.add(&during, namespace)?;
     let change = Change { access: &access, manifest: &install_file, installed: &observed.installed, record };
     report.objects = if args.dry_run { change.dry_run().await? } else { change.run(&args).await? };
     report.objects.retain(|one| one.result != WriteResult::Unchanged);

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::record::Record;
 use crate::doctor::server_version;
 use crate::error::CliError;
+use crate::hardened::AGGREGATION_LABEL;
 use crate::object_access::ObjectId;
 use crate::session::Session;
 
@@ -117,7 +118,7 @@ impl Manifest {
                 "it is no install file of OLM: it has not the Deployments of both servers, or other content";
             return Err(CliError::at(path, why));
         }
-        objects.sort_by_key(|object| rank(object["kind"].as_str().unwrap_or_default()));
+        objects.sort_by_key(order);
         Ok(Self { version: version(&objects), variant: variant.to_owned(), objects })
     }
 
@@ -129,6 +130,12 @@ impl Manifest {
         let position = self.of_kind("Namespace").count();
         self.objects.insert(position, record.to_object(namespace)?);
         Ok(())
+    }
+
+    /// Adds RoleBindings, before roles that take wider rights away.
+    pub(super) fn grant(&mut self, bindings: Vec<Value>) {
+        self.objects.extend(bindings);
+        self.objects.sort_by_key(order);
     }
 
     /// Reports whether no registry has the images.
@@ -159,6 +166,13 @@ pub(super) fn rank(kind: &str) -> u8 {
         "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration" => 7,
         _ => 5,
     }
+}
+
+/// Position of an object. RBAC that may take rights of an earlier installation away follows the other RBAC.
+fn order(object: &Value) -> u8 {
+    let narrows = object["metadata"]["labels"].get(AGGREGATION_LABEL).is_some()
+        || object["subjects"].as_array().is_some_and(Vec::is_empty);
+    if narrows { rank("") } else { rank(object["kind"].as_str().unwrap_or_default()) }
 }
 
 /// Newest version of the Deployments, which differ after an interrupted upgrade. Empty if none has a version.

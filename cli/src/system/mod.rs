@@ -1,11 +1,12 @@
 //! `olm system`: installs, upgrades, checks and uninstalls the servers (docs/design/operations.md#olm-system).
 //!
 //! [`manifest`] has the objects and their order, [`observe`] reads the cluster, and [`check`], which is pure, derives the
-//! checks before a change. [`apply`] writes objects and returns them to their state before, and [`ready`], which is
+//! checks before a change, and [`grants`] what the extensions need. [`apply`] writes objects and returns them to their state before, and [`ready`], which is
 //! pure, judges when the servers are ready.
 
 mod apply;
 mod check;
+mod grants;
 mod install;
 mod manifest;
 mod observe;
@@ -19,6 +20,7 @@ mod tests;
 
 use clap::Subcommand;
 
+pub(crate) use self::grants::namespaced_rules;
 use crate::error::CliError;
 use crate::session::Session;
 

@@ -13,6 +13,7 @@ mod cluster_check;
 mod console;
 mod doctor;
 mod fixture;
+mod hardened;
 mod migrate;
 mod reading;
 mod revisions;

@@ -292,7 +292,7 @@ impl Context {
             newest.annotations().get(annotations::EXT_SERVICE_ACCOUNT) != inputs.account.as_ref()
         });
         if (plan.makes_revision() || is_handed_on)
-            && let Some(missing) = self.missing_rights(inputs, draft).boxed().await?
+            && let Some(missing) = self.missing_rights(&observed.name, inputs, draft).boxed().await?
         {
             return Ok(Installation { requeue: true, ..Installation::failed(missing) });
         }
@@ -351,16 +351,16 @@ impl Context {
         block_in_place(|| Plan::of(&new, |id| self.lacks_plan(observed.extension, id)))
     }
 
-    /// Rights that the service account lacks to apply the objects of the draft, as a failure.
+    /// Rights that the account lacks which applies the objects of the draft, as a failure.
     async fn missing_rights(
         &self,
+        name: &str,
         inputs: &RevisionInputs,
         draft: &Draft,
     ) -> Result<Option<InstallError>, InstallError> {
-        let Some(account) = &inputs.account else { return Ok(None) };
         let objects: Vec<Value> = content::objects(draft.phases()).cloned().collect();
         let rights = block_in_place(|| Rights::of(&objects));
-        let missing = self.preflight.missing_rights(account, &rights).await?;
+        let missing = self.preflight.missing_rights(name, inputs.account.as_deref(), &rights).await?;
         Ok(missing.map(InstallError::retry))
     }
 

@@ -1,16 +1,20 @@
-//! Checks whether the service account that applies an extension's objects has all rights that this needs
+//! Checks whether the account that applies an extension's objects has all rights that this needs: operator-controller
+//! (docs/design/operations.md#hardened-rights), or the service account of the extension
 //! (docs/design/additions.md#service-account-impersonation). Executed before anything is applied, so that all missing
 //! rights are reported at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::authorization::v1::{
-    NonResourceAttributes, ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec,
+    NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    SubjectAccessReview, SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::PostParams;
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use olm_bundle::rights::{Right, Rights, Rule, Scoped};
+use serde_json::json;
 
 use super::{Preflight, collect_some};
 use crate::install_error::{InstallError, api_request};
@@ -22,93 +26,156 @@ const MAX_CONCURRENT_CALLS: usize = 16;
 const MAX_QUESTIONS: usize = 5000;
 /// Limit of a message in bytes. Conditions hold 32 KiB.
 const MAX_MESSAGE: usize = 16 << 10;
+/// ClusterRole of `hardened.yaml` that aggregates the rights of extensions.
+const CONTENT_ROLE: &str = "operator-controller-content-role";
+/// ClusterRoles that an administrator adds to it.
+const ADDED: &str =
+    "ext.olm.operatorframework.io/aggregate-to-operator-controller=true,app.kubernetes.io/part-of!=olm";
 
 /// A right and its namespace, `None` for cluster scope.
 type ScopedRight = (Option<String>, Right);
 
 impl Preflight {
-    /// Returns a message with the rights that `account` (`<namespace>/<name>`) lacks, or `None` if it lacks none.
+    /// Returns a message with the rights that `account` (`<namespace>/<name>`), or operator-controller without one, lacks
+    /// to apply the objects of the extension. `None` if it lacks none.
     ///
     /// # Errors
     /// The API server did not answer.
     pub(crate) async fn missing_rights(
         &self,
-        account: &str,
+        extension: &str,
+        account: Option<&str>,
         rights: &Rights,
     ) -> Result<Option<String>, InstallError> {
+        let Some(account) = account else {
+            let missing = self.missing_own_rights(rights).await?;
+            return Ok(missing.map(|missing| {
+                format!("{missing}; olm rbac required --extension {extension} --operator-controller prints the roles")
+            }));
+        };
         let (namespace, name) = account.split_once('/').unwrap_or_default();
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let found = api_request(accounts.get_metadata_opt(name), "getting the service account").await?;
         if found.is_none() {
             return Ok(Some(format!("service account {name:?} not found in namespace {namespace:?}")));
         }
-        let reviewer = AccessReviewer { client: self.client.clone(), namespace, name };
+        let reviewer = AccessReviewer { client: self.client.clone(), account: Some((namespace, name)) };
         let mut missing = reviewer.denied(required(&rights.objects)).await?;
-        // Roles may grant any right in scopes in which the account may escalate.
-        let granted = &rights.granted;
-        let escalation = granted.keys().map(|scope| (scope.clone(), escalate(scope.as_ref()))).collect();
-        let mut granted = required(granted);
-        let scopes: BTreeSet<_> =
-            reviewer.denied(escalation).await?.into_iter().map(|(scope, _)| scope).collect();
-        granted.retain(|(scope, _)| scopes.contains(scope));
+        missing.extend(reviewer.denied(reviewer.grantable(&rights.granted).await?).await?);
+        Ok((!missing.is_empty()).then(|| message(&format!("service account {account:?}"), &missing)))
+    }
+
+    /// Returns a message with the rights that operator-controller lacks, or `None` if it lacks none. What a bundle grants
+    /// in the whole cluster must be in a ClusterRole of an administrator: `hardened.yaml` lets operator-controller itself
+    /// read all Secrets and write objects of OLM.
+    async fn missing_own_rights(&self, rights: &Rights) -> Result<Option<String>, InstallError> {
+        let reviewer = AccessReviewer { client: self.client.clone(), account: None };
+        if reviewer.denied([(None, resource("*", "*", "*"))].into()).await?.is_empty() {
+            return Ok(None);
+        }
+        let mut missing = reviewer.denied(required(&rights.objects)).await?;
+        let mut granted = reviewer.grantable(&rights.granted).await?;
+        if let Some(added) = self.added_rules().await? {
+            let is_added =
+                |(scope, right): &ScopedRight| scope.is_some() || added.iter().any(|rule| rule.allows(right));
+            missing.extend(granted.iter().filter(|one| !is_added(one)).cloned());
+            granted.retain(is_added);
+        }
         missing.extend(reviewer.denied(granted).await?);
-        Ok((!missing.is_empty()).then(|| message(account, &missing)))
+        Ok((!missing.is_empty()).then(|| message("operator-controller", &missing)))
+    }
+
+    /// Rules of the ClusterRoles with which an administrator extends `hardened.yaml`. `None` with another install file.
+    async fn added_rules(&self) -> Result<Option<Vec<Rule>>, InstallError> {
+        let roles: Api<ClusterRole> = Api::all(self.client.clone());
+        let content =
+            api_request(roles.get_metadata_opt(CONTENT_ROLE), "getting the ClusterRole for content");
+        if content.await?.is_none() {
+            return Ok(None);
+        }
+        let added = ListParams::default().labels(ADDED);
+        let added = api_request(roles.list(&added), "listing the ClusterRoles for content").await?;
+        let rules = added.items.into_iter().filter_map(|role| role.rules).flatten();
+        Ok(Some(rules.map(|rule| Rule::of(&json!(rule))).collect()))
     }
 }
 
 /// Client for the access reviews of one account.
 struct AccessReviewer<'a> {
     client: Client,
-    namespace: &'a str,
-    name: &'a str,
+    /// Namespace and name of a service account. `None` is the account of this process.
+    account: Option<(&'a str, &'a str)>,
 }
 
 impl AccessReviewer<'_> {
     /// Returns the rights that the account lacks.
     async fn denied(&self, required: BTreeSet<ScopedRight>) -> Result<BTreeSet<ScopedRight>, InstallError> {
-        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let questions = required.into_iter().take(MAX_QUESTIONS).map(|required| {
-            let (api, review) = (api.clone(), self.review(&required));
-            async move {
-                let params = PostParams::default();
-                let answer = api.create(&params, &review);
-                let answer = api_request(answer, "asking what the service account may do").await?;
-                Ok((!answer.status.is_some_and(|status| status.allowed)).then_some(required))
-            }
-        });
+        let questions = required
+            .into_iter()
+            .take(MAX_QUESTIONS)
+            .map(|required| async move { Ok((!self.is_allowed(&required).await?).then_some(required)) });
         Ok(collect_some(questions.collect(), MAX_CONCURRENT_CALLS).await?.into_iter().collect())
     }
 
-    fn review(&self, (scope, right): &ScopedRight) -> SubjectAccessReview {
-        let Self { namespace, name, .. } = self;
-        let mut spec = SubjectAccessReviewSpec {
+    /// Returns the rights that the account must hold to grant these. It may grant any right in scopes in which it may
+    /// escalate.
+    async fn grantable(&self, granted: &Scoped) -> Result<BTreeSet<ScopedRight>, InstallError> {
+        let escalation = granted.keys().map(|scope| (scope.clone(), escalate(scope.as_ref()))).collect();
+        let scopes: BTreeSet<_> =
+            self.denied(escalation).await?.into_iter().map(|(scope, _)| scope).collect();
+        let mut granted = required(granted);
+        granted.retain(|(scope, _)| scopes.contains(scope));
+        Ok(granted)
+    }
+
+    async fn is_allowed(&self, required: &ScopedRight) -> Result<bool, InstallError> {
+        let params = PostParams::default();
+        let (resource_attributes, non_resource_attributes) = attributes(required);
+        let Some((namespace, name)) = self.account else {
+            let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
+            let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+            let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
+            let answer = api_request(api.create(&params, &review), "asking what operator-controller may do");
+            return Ok(answer.await?.status.is_some_and(|status| status.allowed));
+        };
+        let spec = SubjectAccessReviewSpec {
             user: Some(format!("system:serviceaccount:{namespace}:{name}")),
             groups: Some(vec![
                 "system:serviceaccounts".to_owned(),
                 format!("system:serviceaccounts:{namespace}"),
                 "system:authenticated".to_owned(),
             ]),
+            resource_attributes,
+            non_resource_attributes,
             ..SubjectAccessReviewSpec::default()
         };
-        match right {
-            Right::Resource { group, resource, name, verb } => {
-                let mut parts = resource.splitn(2, '/').map(str::to_owned);
-                spec.resource_attributes = Some(ResourceAttributes {
-                    namespace: scope.clone(),
-                    group: Some(group.clone()),
-                    resource: parts.next(),
-                    subresource: parts.next(),
-                    name: name.clone(),
-                    verb: Some(verb.clone()),
-                    ..ResourceAttributes::default()
-                });
-            }
-            Right::Url { path, verb } => {
-                spec.non_resource_attributes =
-                    Some(NonResourceAttributes { path: Some(path.clone()), verb: Some(verb.clone()) });
-            }
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let answer = api_request(api.create(&params, &review), "asking what the service account may do");
+        Ok(answer.await?.status.is_some_and(|status| status.allowed))
+    }
+}
+
+/// Returns the attributes of an access review.
+fn attributes((scope, right): &ScopedRight) -> (Option<ResourceAttributes>, Option<NonResourceAttributes>) {
+    match right {
+        Right::Resource { group, resource, name, verb } => {
+            let mut parts = resource.splitn(2, '/').map(str::to_owned);
+            let attributes = ResourceAttributes {
+                namespace: scope.clone(),
+                group: Some(group.clone()),
+                resource: parts.next(),
+                subresource: parts.next(),
+                name: name.clone(),
+                verb: Some(verb.clone()),
+                ..ResourceAttributes::default()
+            };
+            (Some(attributes), None)
         }
-        SubjectAccessReview { spec, ..SubjectAccessReview::default() }
+        Right::Url { path, verb } => {
+            let attributes = NonResourceAttributes { path: Some(path.clone()), verb: Some(verb.clone()) };
+            (None, Some(attributes))
+        }
     }
 }
 
@@ -121,12 +188,13 @@ fn required(rights: &Scoped) -> BTreeSet<ScopedRight> {
 
 /// Returns the right to write roles with any rules.
 fn escalate(scope: Option<&String>) -> Right {
-    Right::Resource {
-        group: "rbac.authorization.k8s.io".to_owned(),
-        resource: if scope.is_some() { "roles" } else { "clusterroles" }.to_owned(),
-        name: None,
-        verb: "escalate".to_owned(),
-    }
+    let roles = if scope.is_some() { "roles" } else { "clusterroles" };
+    resource("rbac.authorization.k8s.io", roles, "escalate")
+}
+
+fn resource(group: &str, resource: &str, verb: &str) -> Right {
+    let [group, resource, verb] = [group, resource, verb].map(str::to_owned);
+    Right::Resource { group, resource, name: None, verb }
 }
 
 /// Returns a line with the missing verbs, grouped by resource.
@@ -144,8 +212,7 @@ fn message(account: &str, missing: &BTreeSet<ScopedRight>) -> String {
         verbs.entry(what).or_default().insert(verb);
     }
     let count = verbs.len();
-    let mut text =
-        format!("service account {account:?} requires the following permissions to manage the extension: ");
+    let mut text = format!("{account} requires the following permissions to manage the extension: ");
     for (index, (what, verbs)) in verbs.into_iter().enumerate() {
         let verbs: Vec<&str> = verbs.into_iter().collect();
         let line = format!("{}{what} Verbs:[{}]", if index > 0 { "; " } else { "" }, verbs.join(","));
@@ -180,7 +247,7 @@ mod tests {
             (None, Right::Url { path: "/metrics".to_owned(), verb: "get".to_owned() }),
         ]);
         assert_eq!(
-            message("ns/installer", &missing),
+            message("service account \"ns/installer\"", &missing),
             "service account \"ns/installer\" requires the following permissions to manage the extension: \
              Namespace:\"ns\" APIGroups:[apps] Resources:[deployments] Verbs:[create]; \
              Namespace:\"ns\" APIGroups:[apps] Resources:[deployments] ResourceNames:[op] Verbs:[get,patch]; \
@@ -192,7 +259,7 @@ mod tests {
     fn long_message_ends_with_number_of_omitted_rights() {
         let many =
             (0..1000).map(|number| (None, right(Some(&format!("deployment-{number:04}")), "get"))).collect();
-        let text = message("ns/installer", &many);
+        let text = message("operator-controller", &many);
         assert!(text.len() < MAX_MESSAGE + 50, "{}", text.len());
         assert!(text.ends_with(" more") && text.contains("deployment-0000"), "{text}");
     }

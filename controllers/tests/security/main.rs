@@ -26,6 +26,7 @@ mod policies;
 mod reserved_groups;
 mod secrets;
 mod stolen;
+mod stolen_rights;
 mod webhooks;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_operator-controller");

@@ -130,10 +130,44 @@ fn hardened_variant_grants_no_cluster_wide_escalation() {
             assert!(ports.iter().all(|port| [53, 443, 6443, 8443].contains(port)), "{rule}");
         }
     }
+    namespaced_kinds_are_only_written_by_role_bindings(&all);
     let role = &objects("hardened-escalate.yaml")[0];
     let label = "/metadata/labels/ext.olm.operatorframework.io~1aggregate-to-operator-controller";
     assert_eq!(text(role, label), "true");
     assert!(grants(role, "escalate") && grants(role, "bind"));
+}
+
+/// No ClusterRole that is bound in the whole cluster writes Secrets, workloads or ServiceAccounts. What takes rights of
+/// earlier installations away is applied last.
+fn namespaced_kinds_are_only_written_by_role_bindings(all: &[Value]) {
+    let namespaced = "operator-controller-content-namespaced";
+    let kinds =
+        ["secrets", "serviceaccounts", "deployments", "daemonsets", "roles", "rolebindings", "configmaps"];
+    for role in of_kind(all, "ClusterRole") {
+        let name = text(role, "/metadata/name");
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let writes = strings(&rule["verbs"])
+                .iter()
+                .any(|verb| ["create", "patch", "update", "delete"].contains(verb));
+            let resources = strings(&rule["resources"]);
+            let of = |kind: &&str| resources.contains(kind);
+            assert!(!writes || name == namespaced || !kinds.iter().any(of), "{name}: {rule}");
+        }
+    }
+    let bound = |kind: &str| of_kind(all, kind).into_iter().any(|one| one["roleRef"]["name"] == namespaced);
+    assert!(!bound("ClusterRoleBinding") && !bound("RoleBinding"));
+    let rbac: Vec<&str> = all
+        .iter()
+        .filter(|one| {
+            one["apiVersion"] == "rbac.authorization.k8s.io/v1"
+                && one["kind"] != "Role"
+                && one["kind"] != "RoleBinding"
+        })
+        .map(|one| text(one, "/metadata/name"))
+        .filter(|name| name.starts_with("operator-controller"))
+        .collect();
+    let last = ["operator-controller-content-common", "operator-controller-cluster-admin-rolebinding"];
+    assert!(rbac.ends_with(&last), "{rbac:?}");
 }
 
 // docs/design/operations.md#multiple-installations: a second installation must be able to find the first one.

@@ -15,6 +15,7 @@ use super::{Published, logs};
 use crate::catalog::cluster_catalog;
 use crate::change::{self, Completion, Deadline, FIELD_MANAGER};
 use crate::error::CliError;
+use crate::hardened;
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::Cluster;
@@ -134,6 +135,9 @@ impl Run {
         };
         change::until(&self.what(Kind::Catalog), &after, deadline, poll, session).await?;
         let desired = decide::extension(&self.names, &self.namespace, &published.label_value, config);
+        for granted in hardened::grant(&self.cluster, &desired, None, session).await? {
+            say(&granted.to_string());
+        }
         let written = self.write_extension(desired, session).await?;
         say(&written.to_string());
         Ok(written)

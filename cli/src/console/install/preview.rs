@@ -10,6 +10,7 @@ use crate::change;
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, Diff, Prediction, collision_error};
 use crate::error::{CliError, Code};
+use crate::hardened;
 use crate::install::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use crate::resolve::choose_as;
 use crate::session::Session;
@@ -115,6 +116,7 @@ impl Target<'_> {
             true => None,
             false => change::create_namespace(self.cluster, namespace, [].into(), None, self.session).await?,
         };
+        hardened::grant(self.cluster, desired, None, self.session).await?;
         match change::apply(self.cluster, None, desired, None, self.session).await {
             Ok(_) => Ok(desired.name_any()),
             Err(CliError::Message(code, why)) if created.is_some() => {

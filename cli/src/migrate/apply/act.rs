@@ -14,6 +14,7 @@ use super::super::pods;
 use super::observe::{Live, classic, kept_webhooks, opening, resuming, saved};
 use super::state::{Observed, Step};
 use crate::error::CliError;
+use crate::hardened;
 use crate::object_access::{Dependents, ObjectAccess, ObjectId};
 
 /// Attempts of a write that conflicts with writes of classic OLM.
@@ -298,6 +299,8 @@ async fn create_extension(
         None => {
             // The recorded UID is that of an extension that a rollback deleted.
             backup::record_extension(access, plan, None).await?;
+            let parsed = serde_json::from_value(extension.clone())?;
+            hardened::grant(access.cluster(), &parsed, None, access.session()).await?;
             access.create(&extension).await.map(drop)
         }
         Some(found) => {

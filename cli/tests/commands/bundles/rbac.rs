@@ -19,6 +19,10 @@ fn rbac_output_matches_golden_files() {
         ("rbac.txt", &["rbac", "required", "old", "-n", "pipe-system", "-o", "table"]),
         ("rbac-escalate.txt", &["rbac", "required", "old", "-n", "pipe-system", "-o", "table", "--escalate"]),
         (
+            "rbac-operator-controller.yaml",
+            &["rbac", "required", "old", "-n", "pipe-system", "--operator-controller"],
+        ),
+        (
             "rbac-account.yaml",
             &[&["rbac", "required", "new", "-n", "pipe-system", "--config", "single.yaml"][..], &account]
                 .concat(),

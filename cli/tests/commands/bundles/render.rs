@@ -30,6 +30,28 @@ fn json_and_yaml_contain_the_same_objects_in_the_same_order() {
     assert_eq!(array, Value::Array(documents));
 }
 
+#[test]
+fn names_of_olm_are_reserved_in_the_namespace_of_the_installation() {
+    let folder = tempfile::tempdir().unwrap();
+    let reserved = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: olm-registry-ca}\n";
+    let more = [("manifests/reserved.yaml".to_owned(), reserved.as_bytes().to_vec())];
+    for (path, content) in files("old").into_iter().chain(more) {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+    let bundle = folder.path().to_str().unwrap();
+    for (install, system, is_reserved) in [
+        ("my-olm", "my-olm", true),
+        ("olmv1-system", "my-olm", false),
+        ("olmv1-system", "olmv1-system", true),
+    ] {
+        let ran = olm(&["render", bundle, "-n", install, "--catalogd-namespace", system]);
+        let found = ran.stderr.contains("ConfigMap \"olm-registry-ca\" belongs to OLM itself");
+        assert_eq!((ran.code, found), (0, is_reserved), "{install} {system}: {}", ran.stderr);
+    }
+}
+
 // docs/design/additions.md#api-roles
 #[test]
 fn annotation_and_flag_render_the_same_api_roles() {

@@ -1,8 +1,10 @@
 //! `olm install` until it creates the ClusterExtension.
 
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::Api;
-use serde_json::Value;
+use kube::api::PostParams;
+use serde_json::{Value, json};
 
 use super::fixture::{Fixture, compare};
 
@@ -14,6 +16,32 @@ async fn install_creates_the_extension_once_and_never_overwrites_it() {
     the_choice_is_said_and_the_extension_made(&fixture).await;
     existing_extension_is_unchanged(&fixture).await;
     the_controllers_own_settings_count(&fixture).await;
+}
+
+// docs/design/operations.md#hardened-rights
+#[tokio::test(flavor = "multi_thread")]
+async fn install_grants_its_namespace_to_a_hardened_operator_controller() {
+    let fixture = Fixture::start(&[]).await;
+    let roles: Api<ClusterRole> = Api::all(fixture.client());
+    let role = json!({"metadata": {"name": "operator-controller-content-namespaced"}, "rules": []});
+    roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+    let line = ["install", "lamp", "-n", "lamp", "--create-namespace", "--version", "x"];
+    let dry = fixture.olm(&[&line[..], &["--dry-run=client", "-o", "name"]].concat()).await;
+    let binding = "rolebinding.rbac.authorization.k8s.io/operator-controller-content";
+    let lines = format!("namespace/lamp\n{binding}\nclusterextension.olm.operatorframework.io/lamp\n");
+    assert_eq!((dry.code, dry.stdout), (0, lines), "{}", dry.stderr);
+    let ran = fixture.olm(&line).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    assert!(ran.stdout.contains(&format!("{binding} created\n")), "{ran:?}");
+    let bindings: Api<RoleBinding> = Api::namespaced(fixture.client(), "lamp");
+    let found = bindings.get("operator-controller-content").await.unwrap();
+    assert_eq!(found.role_ref.name, "operator-controller-content-namespaced");
+    let subject = &found.subjects.unwrap()[0];
+    let account = (subject.namespace.as_deref(), subject.name.as_str());
+    assert_eq!(account, (Some("olmv1-system"), "operator-controller-controller-manager"));
+    // A second extension in the same namespace.
+    let again = fixture.olm(&["install", "far", "-n", "lamp"]).await;
+    assert!(again.code == 0 && !again.stdout.contains(binding), "{again:?}");
 }
 
 async fn nothing_is_written_by_a_dry_run(fixture: &Fixture) {

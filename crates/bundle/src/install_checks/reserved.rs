@@ -50,7 +50,7 @@ const USER_ROLES: [&str; 4] = ["admin", ADMINISTRATOR, "edit", "view"];
 const ADMINISTRATOR: &str = "cluster-admin";
 
 /// Names of the ClusterRoles and ClusterRoleBindings of OLM.
-const SYSTEM_ROLES: [&str; 18] = [
+const SYSTEM_ROLES: [&str; 21] = [
     "catalogd-manager-role",
     "catalogd-manager-rolebinding",
     "catalogd-metrics-reader",
@@ -63,16 +63,19 @@ const SYSTEM_ROLES: [&str; 18] = [
     "operator-controller-content-api-services",
     "operator-controller-content-common",
     "operator-controller-content-escalate",
+    "operator-controller-content-namespaced",
     "operator-controller-content-role",
     "operator-controller-content-rolebinding",
     "operator-controller-impersonation",
     "operator-controller-metrics-reader",
     "operator-controller-proxy-role",
     "operator-controller-proxy-rolebinding",
+    "operator-controller-read-role",
+    "operator-controller-read-rolebinding",
 ];
 
 /// Names of the namespaced objects of OLM, also of ConfigMaps that it reads: CAs of registries and parameters of policies.
-const SYSTEM_OBJECTS: [&str; 22] = [
+const SYSTEM_OBJECTS: [&str; 23] = [
     "catalogd-controller-manager",
     "catalogd-default-deny-all-traffic",
     "catalogd-leader-election-role",
@@ -87,6 +90,7 @@ const SYSTEM_OBJECTS: [&str; 22] = [
     "olm-registry-ca",
     "operator-controller-controller-manager",
     "operator-controller-default-deny-all-traffic",
+    "operator-controller-exceptions",
     "operator-controller-leader-election-role",
     "operator-controller-leader-election-rolebinding",
     "operator-controller-manager-role",
@@ -96,6 +100,9 @@ const SYSTEM_OBJECTS: [&str; 22] = [
     "reserved-api-groups",
     "trusted-catalogs",
 ];
+
+/// Namespace of catalogd on OpenShift, where the system namespace is that of operator-controller.
+const OPENSHIFT_CATALOGD: &str = "openshift-catalogd";
 
 /// Label that aggregates a ClusterRole into that of operator-controller in `hardened.yaml`.
 const AGGREGATION_LABEL: &str = "ext.olm.operatorframework.io/aggregate-to-operator-controller";
@@ -146,7 +153,8 @@ pub(super) fn reserved_name(
     let of_cluster = || Some(format!("{} belongs to the cluster: choose another name", title(object)));
     let group = text(object, "/spec/group");
     let of_system = || Some(format!("{} belongs to OLM itself: choose another name", title(object)));
-    let in_system = install_namespace == system_namespace && SYSTEM_OBJECTS.contains(&name);
+    let in_system = [system_namespace, OPENSHIFT_CATALOGD].contains(&install_namespace);
+    let in_system = in_system && SYSTEM_OBJECTS.contains(&name);
     match (group_of(object), text(object, "/kind")) {
         (RBAC_GROUP, "ClusterRole") if USER_ROLES.contains(&name) => of_cluster(),
         (RBAC_GROUP, "ClusterRoleBinding") if name == ADMINISTRATOR => of_cluster(),

@@ -54,7 +54,7 @@ pub enum Right {
 
 impl Rule {
     /// Parses a rule of a role.
-    pub(super) fn of(rule: &Value) -> Self {
+    pub fn of(rule: &Value) -> Self {
         let texts = |field: &str| texts(rule, field).map(str::to_owned).collect();
         Self {
             api_groups: texts("/apiGroups"),
@@ -99,6 +99,23 @@ impl Rule {
             && all(&other.non_resource_urls, &|url| self.has_url(url))
             // An empty list is included in any list, so resource and URL rules must be distinguished.
             && (self.resources.is_empty() == other.resources.is_empty())
+    }
+
+    /// Reports whether this rule allows a single permission.
+    pub fn allows(&self, right: &Right) -> bool {
+        let one = |text: &String| BTreeSet::from([text.clone()]);
+        self.includes(&match right {
+            Right::Resource { group, resource, name, verb } => Self {
+                api_groups: one(group),
+                resources: one(resource),
+                resource_names: name.iter().cloned().collect(),
+                verbs: one(verb),
+                ..Self::default()
+            },
+            Right::Url { path, verb } => {
+                Self { non_resource_urls: one(path), verbs: one(verb), ..Self::default() }
+            }
+        })
     }
 
     fn has_resource(&self, resource: &str) -> bool {

@@ -66,6 +66,7 @@ fn names_of_the_installation_are_reserved_in_its_namespace() {
     for (install, system, expected) in [
         ("olmv1-system", SYSTEM_NAMESPACE, vec![refused]),
         ("openshift-operator-controller", "openshift-operator-controller", vec![refused]),
+        ("openshift-catalogd", "openshift-operator-controller", vec![refused]),
         ("olmv1-system", "other", vec![]),
         (NAMESPACE, SYSTEM_NAMESPACE, vec![]),
     ] {

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::rbac::v1::{ClusterRole, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::ApiResource;
 use kube::{Api, ResourceExt as _};
@@ -47,25 +47,16 @@ async fn install_beyond(scenario: &Scenario) -> Result<()> {
     eventually("the missing right is reported", PATIENCE, async || {
         let progressing = scenario.condition_now("Progressing").await?;
         ensure!(progressing.starts_with("True/"), "{progressing}");
-        ensure!(
-            progressing.contains("attempting to grant RBAC permissions not currently held"),
-            "{progressing}"
-        );
+        let needs = "operator-controller requires the following permissions to manage the extension";
+        ensure!(progressing.contains(needs), "{progressing}");
         Ok(())
     })
     .await?;
-    let role = json!({
-        "metadata": {"name": scenario.name,
-            "labels": {"ext.olm.operatorframework.io/aggregate-to-operator-controller": "true"}},
-        "rules": [{"apiGroups": [scenario.sample.group], "resources": ["greetings", "greetings/status"],
-            "verbs": ["get", "list", "watch", "update", "patch"]}],
-    });
-    let roles: Api<ClusterRole> = scenario.cluster.all();
-    roles.create(&PostParams::default(), &serde_json::from_value(role)?).await?;
+    give_what_is_required(scenario, "1.0.0").await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.cluster.delete(&scenario.extensions(), &scenario.name).await?;
     scenario.cluster.wait_gone(&scenario.extensions(), &scenario.name).await?;
-    scenario.cluster.delete(&roles, &scenario.name).await
+    scenario.cluster.delete(&scenario.cluster.all::<ClusterRole>(), &role(scenario, "1.0.0")).await
 }
 
 /// Name of the roles of a version. An upgrade needs those of both versions.
@@ -81,27 +72,21 @@ async fn give_what_is_required(scenario: &Scenario, version: &str) -> Result<()>
     let (tool, catalog) = (Tool::new(&scenario.cluster)?, format!("cluster/{package}"));
     let ca = tool.path("ca").display().to_string();
     let arguments = ["rbac", "required", package, "-n", package, "--catalog", &catalog, "--version", version];
-    let printed = tool.run(&[&arguments[..], &["--role-name", name, "--ca-dir", &ca]].concat())?;
+    let more = ["--operator-controller", "--role-name", name, "--ca-dir", &ca];
+    let printed = tool.run(&[&arguments[..], &more].concat())?;
     let apply = PatchParams::apply("kubectl").force();
     for object in serde_saphyr::from_multiple::<DynamicObject>(&printed)? {
         let kind = object.types.as_ref().map_or("", |types| types.kind.as_str());
-        if kind == "ClusterRole" {
-            let mut object = object;
-            let label = ("ext.olm.operatorframework.io/aggregate-to-operator-controller", "true");
-            object.labels_mut().insert(label.0.to_owned(), label.1.to_owned());
-            cluster.all::<ClusterRole>().patch(name, &apply, &Patch::Apply(&object)).await?;
-        } else {
-            ensure!(kind == "Role", "unexpected kind {kind}");
-            cluster.within::<Role>(package).patch(name, &apply, &Patch::Apply(&object)).await?;
+        let (name, patch) = (object.name_any(), Patch::Apply(&object));
+        match kind {
+            "ClusterRole" => cluster.all::<ClusterRole>().patch(&name, &apply, &patch).await.map(drop)?,
+            "Role" => cluster.within::<Role>(package).patch(&name, &apply, &patch).await.map(drop)?,
+            "RoleBinding" => {
+                cluster.within::<RoleBinding>(package).patch(&name, &apply, &patch).await.map(drop)?
+            }
+            kind => anyhow::bail!("unexpected kind {kind}"),
         }
     }
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": "operator-controller-controller-manager",
-            "namespace": "olmv1-system"}],
-    });
-    cluster.within::<RoleBinding>(package).patch(name, &apply, &Patch::Apply(binding)).await?;
     Ok(())
 }
 

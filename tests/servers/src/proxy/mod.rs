@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use http::{HeaderMap, Request, Response, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -63,6 +63,8 @@ struct AppliedFault {
 struct State {
     count: u64,
     calls: Vec<Call>,
+    /// Lines of the calls that the API server has refused with 403.
+    forbidden: Vec<String>,
     /// All rules ever added. `None` after removal.
     rules: Vec<Option<Rule>>,
     process: Option<u32>,
@@ -205,6 +207,12 @@ impl Proxy {
         self.calls(before).into_iter().filter(Call::is_mutation).collect()
     }
 
+    /// Calls that the API server has refused with 403, since the start.
+    #[must_use]
+    pub fn forbidden(&self) -> Vec<String> {
+        self.shared.state().forbidden.clone()
+    }
+
     /// Waits until there has been no mutation for `window`.
     ///
     /// # Errors
@@ -326,6 +334,9 @@ impl Shared {
         let ends = self.ends.subscribe();
         let request = self.client.request(call.method.clone(), url).headers(headers).body(call.body.clone());
         let answer = request.send().await.map_err(|_| Cut)?;
+        if answer.status() == StatusCode::FORBIDDEN {
+            self.state().forbidden.push(call.line());
+        }
         let mut response = Response::builder().status(answer.status());
         for (name, value) in answer.headers() {
             if name != header::TRANSFER_ENCODING && name != header::CONNECTION {
