@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels};
-use olm_runtime::listing;
+use olm_runtime::watches::relisting;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -58,6 +58,7 @@ struct Shared {
     /// Taken by [`RevisionCache::follow`].
     writer: Mutex<Option<Writer<ClusterObjectSet>>>,
     listed: CancellationToken,
+    synced: watch::Sender<bool>,
     state: Mutex<State>,
     /// Notified after every event.
     events: watch::Sender<()>,
@@ -78,6 +79,7 @@ impl Default for RevisionCache {
             store,
             writer: Mutex::new(Some(writer)),
             listed: CancellationToken::new(),
+            synced: watch::Sender::new(false),
             state: Mutex::default(),
             events: watch::Sender::new(()),
         }))
@@ -93,7 +95,7 @@ impl RevisionCache {
     /// Follows the ClusterObjectSets of the cluster until `stop`. Returns at once if another call already does.
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
         let Some(writer) = self.0.writer.lock().take() else { return };
-        let events = watch_objects(Api::all(client), listing::config()).default_backoff();
+        let events = relisting(Api::all(client)).default_backoff();
         stop.run_until_cancelled(self.process(writer, events)).await;
     }
 
@@ -106,7 +108,10 @@ impl RevisionCache {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => self.apply(&mut writer, event),
-                Err(error) => tracing::warn!(%error, "watch of ClusterObjectSets failed"),
+                Err(error) => {
+                    self.0.synced.send_replace(false);
+                    tracing::warn!(%error, "watch of ClusterObjectSets failed");
+                }
             }
         }
     }
@@ -115,11 +120,12 @@ impl RevisionCache {
         if let Event::Apply(set) | Event::InitApply(set) | Event::Delete(set) = &mut event {
             set.metadata.managed_fields = None;
         }
-        let Shared { store, listed, state, events, .. } = &*self.0;
+        let Shared { store, listed, synced, state, events, .. } = &*self.0;
+        let is_listed = matches!(event, Event::InitDone);
         // Locked across the store write, so that a new subscriber gets either the old state and these changes, or the
         // new state.
         let mut state = state.lock();
-        let before = if matches!(event, Event::InitDone) { store.state() } else { Vec::new() };
+        let before = if is_listed { store.state() } else { Vec::new() };
         writer.apply_watcher_event(&event);
         let changes = match event {
             Event::Init | Event::InitApply(_) => return,
@@ -133,6 +139,9 @@ impl RevisionCache {
             changes.iter().for_each(|change| drop(to.send(change.clone())));
         }
         listed.cancel();
+        if is_listed {
+            synced.send_replace(true);
+        }
         events.send_replace(());
     }
 
@@ -179,6 +188,11 @@ impl RevisionCache {
     /// Cancelled once every ClusterObjectSet that existed at the start is in the cache.
     pub(crate) fn listed(&self) -> &CancellationToken {
         &self.0.listed
+    }
+
+    /// `true` while the cache follows the cluster, `false` from a failure of the watch until the next list.
+    pub(crate) fn synced(&self) -> watch::Receiver<bool> {
+        self.0.synced.subscribe()
     }
 
     /// Returns all ClusterObjectSets in no particular order.
@@ -312,6 +326,29 @@ mod tests {
         for changes in [&mut early, &mut late] {
             assert_eq!(seen(changes), ["+a-1", "+a-2"]);
         }
+    }
+
+    // docs/design/apply.md#restored-cluster
+    #[tokio::test]
+    async fn cache_is_synced_from_a_list_until_the_watch_fails() {
+        let cache = RevisionCache::new();
+        let writer = cache.0.writer.lock().take().unwrap();
+        let (events, received) = mpsc::unbounded_channel();
+        let followed = cache.clone();
+        tokio::spawn(async move { followed.process(writer, UnboundedReceiverStream::new(received)).await });
+        let mut synced = cache.synced();
+        assert!(!*synced.borrow());
+        events.send(Ok(Event::Init)).unwrap();
+        events.send(Ok(Event::InitDone)).unwrap();
+        synced.wait_for(|synced| *synced).await.unwrap();
+        events.send(Err(watcher::Error::NoResourceVersion)).unwrap();
+        synced.wait_for(|synced| !*synced).await.unwrap();
+        events.send(Ok(Event::Apply(set("a-1", "1", "a")))).unwrap();
+        events.send(Ok(Event::Init)).unwrap();
+        cache.until_contains(&set("a-1", "1", "a")).await;
+        assert!(!*synced.borrow());
+        events.send(Ok(Event::InitDone)).unwrap();
+        synced.wait_for(|synced| *synced).await.unwrap();
     }
 
     #[test]

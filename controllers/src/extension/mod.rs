@@ -82,12 +82,12 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::events::Events;
-use olm_runtime::listing;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::Reconciles;
 use olm_runtime::status::Writes;
+use olm_runtime::watches::relisting;
 use olm_serving::probes::Readiness;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
 use tokio_util::sync::CancellationToken;
 
@@ -221,13 +221,17 @@ async fn follow(
     start_background_tasks(&context, &requeue, &metrics, &stop);
     // Our own status writes trigger no reconcile.
     let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::annotations);
-    let events = watcher(context.extensions.clone(), listing::config())
+    let events = relisting(context.extensions.clone())
         .default_backoff()
         .modify(|extension| extension.metadata.managed_fields = None)
         .reflect(writer);
     context.measures.register(&metrics);
-    let noticing = Arc::clone(&context);
+    let (noticing, synced) = (Arc::clone(&context), watch::Sender::new(false));
+    let extensions_synced = synced.subscribe();
     let events = events.inspect(move |event| {
+        if matches!(event, Err(_) | Ok(watcher::Event::InitDone)) {
+            synced.send_replace(event.is_ok());
+        }
         let Ok(event) = event else { return };
         noticing.measures.notice(event);
         // An extension without our finalizers gets no finalize reconcile, so its pulls end here.
@@ -244,7 +248,8 @@ async fn follow(
         .predicate_filter(relevant, Default::default());
     let catalogs = WatchStream::from_changes(context.parts.catalogs.changes()).map(drop);
     let reconciles = Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics);
-    let reconciles = Arc::new(reconciles.with_longest_delay(LONGEST_RETRY));
+    let reconciles = reconciles.with_longest_delay(LONGEST_RETRY).with_cache(extensions_synced);
+    let reconciles = Arc::new(reconciles.with_cache(context.parts.cache.synced()));
     let revisions = context.parts.cache.subscribe().map(|change| Arc::clone(change.set()));
     let controller = Controller::for_stream(stream, context.extensions_in_store.clone())
         .owns_shared_stream(revisions)

@@ -167,7 +167,7 @@ pub async fn run(
     let controller = Controller::for_shared_stream(changed_sets(&context), cache.store())
         .reconcile_on(UnboundedReceiverStream::new(changed));
     let reconciles = Reconciles::new(NAME, "ClusterObjectSet", CONCURRENCY, metrics);
-    let reconciles = Arc::new(reconciles.with_longest_delay(pace.longest_retry));
+    let reconciles = Arc::new(reconciles.with_longest_delay(pace.longest_retry).with_cache(cache.synced()));
     let listed = cache.listed().clone();
     reconciles
         .drive(controller, listed, stop, move |set: Arc<ClusterObjectSet>| {

@@ -28,8 +28,8 @@ const HELM_ERA_MANAGER: &str = "operator-controller";
 pub(crate) struct Moves {
     /// Field managers whose entries become our applies.
     pub superseded: Vec<&'static str>,
-    /// Set of fields without owner that become ours, so that the apply removes them. Null for none. The dropped conversion
-    /// of a CRD is added to it.
+    /// Set of fields that become ours: those without owner that the apply removes, or all of ours after our entry was
+    /// removed. Null for none. The dropped conversion of a CRD is added to it.
     pub claims: Value,
 }
 

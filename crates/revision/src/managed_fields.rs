@@ -116,6 +116,14 @@ fn field_set(value: &Value) -> Value {
     members.map(|(name, value)| (format!("f:{name}"), field_set(value))).collect::<Map<_, _>>().into()
 }
 
+/// Our fields in the outcome of an apply, if another client has removed our entry from `actual`. An apply alone would add
+/// an entry of manager `before-first-apply`, so that no later one could remove a field. Null with an entry.
+pub(crate) fn unrecorded(actual: &Value, outcome: &Value) -> Value {
+    let entry = entries(outcome).iter().find(|entry| is_ours(entry));
+    let is_recorded = entries(actual).iter().any(is_ours);
+    entry.filter(|_| !is_recorded).map_or(Value::Null, |entry| entry["fieldsV1"].clone())
+}
+
 /// Merges one field set into another.
 pub(crate) fn union(into: &mut Value, from: &Value) {
     match (into, from) {

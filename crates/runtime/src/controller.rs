@@ -47,7 +47,12 @@ impl Reconciles {
                     let (reconciles, reconcile) = (Arc::clone(&self), Arc::clone(&reconcile));
                     let (store, permits, stopped) = (store.clone(), Arc::clone(&permits), stopped.clone());
                     async move {
-                        let permit = stopped.run_until_cancelled(permits.acquire()).await;
+                        let permit = async {
+                            let permit = permits.acquire().await;
+                            reconciles.until_synced().await;
+                            permit
+                        };
+                        let permit = stopped.run_until_cancelled(permit).await;
                         let permit = permit.filter(|_| !stopped.is_cancelled());
                         // The object may have changed or been deleted while it waited.
                         let (Some(Ok(_permit)), Some(object)) =
@@ -101,6 +106,7 @@ mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::runtime::{reflector, watcher};
     use parking_lot::Mutex;
+    use tokio::sync::watch;
 
     use super::*;
     use crate::metrics::Metrics;
@@ -153,5 +159,35 @@ mod tests {
         assert_eq!((counts.len(), counts.iter().sum::<usize>()), (OBJECTS, OBJECTS * ROUNDS), "{counts:?}");
         assert!(counts[0] + 1 >= ROUNDS, "attempts by object: {counts:?}");
         assert_eq!(peak.load(SeqCst), 2, "attempts at a time");
+    }
+
+    // docs/design/apply.md#restored-cluster
+    #[tokio::test(start_paused = true)]
+    async fn attempt_waits_until_the_cache_is_synced() {
+        let (store, mut writer) = reflector::store();
+        let names = |index: usize| object(index).name_any();
+        for event in [watcher::Event::Init, watcher::Event::InitApply(object(1)), watcher::Event::InitDone] {
+            writer.apply_watcher_event(&event);
+        }
+        let controller =
+            Controller::for_stream(stream::iter([Ok(object(1))]).chain(stream::pending()), store);
+        let (listed, stop) = (CancellationToken::new(), CancellationToken::new());
+        listed.cancel();
+        let synced = watch::Sender::new(false);
+        let reconciles = Reconciles::new("c", "ConfigMap", 2, Arc::new(Metrics::new()));
+        let reconciles = Arc::new(reconciles.with_cache(synced.subscribe()));
+        let (attempts, ended) = (Arc::new(Mutex::new(Vec::new())), stop.clone());
+        let reconciled = Arc::clone(&attempts);
+        let driven =
+            tokio::spawn(reconciles.drive(controller, listed, stop, move |object: Arc<ConfigMap>| {
+                reconciled.lock().push(object.name_any());
+                ended.cancel();
+                async { Ok(Action::await_change()) }
+            }));
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(*attempts.lock(), [""; 0]);
+        synced.send_replace(true);
+        driven.await.unwrap();
+        assert_eq!(*attempts.lock(), [names(1)]);
     }
 }

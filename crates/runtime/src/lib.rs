@@ -25,7 +25,7 @@ pub mod reconcile;
 pub mod samples;
 pub mod status;
 pub mod traces;
-mod watches;
+pub mod watches;
 pub mod workers;
 
 pub use component::Component;

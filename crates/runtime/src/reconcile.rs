@@ -13,6 +13,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use kube::runtime::controller::Action;
 use parking_lot::Mutex;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
@@ -93,6 +94,8 @@ pub struct Reconciles {
     pub(crate) concurrency: u16,
     metrics: Arc<Metrics>,
     longest_delay: Duration,
+    /// Caches on which the attempts depend: `true` while synced.
+    caches: Vec<watch::Receiver<bool>>,
     /// Objects whose last attempt failed, or that were passed to [`Self::waiting`].
     failing: Mutex<HashMap<String, Failure>>,
 }
@@ -113,14 +116,29 @@ impl Reconciles {
     /// The frame of the reconciles of `controller` over objects of `kind`, at most `limit` at once.
     pub fn new(controller: &'static str, kind: &'static str, limit: u16, metrics: Arc<Metrics>) -> Self {
         metrics.start_controller(controller, limit);
-        let (longest_delay, failing) = (Duration::MAX, Mutex::default());
-        Self { controller, kind, concurrency: limit, metrics, longest_delay, failing }
+        let (longest_delay, caches, failing) = (Duration::MAX, Vec::new(), Mutex::default());
+        Self { controller, kind, concurrency: limit, metrics, longest_delay, caches, failing }
     }
 
     /// Limits the backoff, for objects whose failure can end without an event.
     #[must_use]
     pub fn with_longest_delay(self, longest_delay: Duration) -> Self {
         Self { longest_delay, ..self }
+    }
+
+    /// Makes attempts only while this cache is synced: its watch has listed since its last failure.
+    #[must_use]
+    pub fn with_cache(mut self, synced: watch::Receiver<bool>) -> Self {
+        self.caches.push(synced);
+        self
+    }
+
+    /// Waits until all caches are synced.
+    pub(crate) async fn until_synced(&self) {
+        for cache in &self.caches {
+            // Fails when the cache has ended, with the process.
+            let _ = cache.clone().wait_for(|synced| *synced).await;
+        }
     }
 
     /// Time left until the retry of the object `name`, if this `generation` failed. `None` if an attempt is due.

@@ -5,23 +5,28 @@
 //! watch after an outage is compared with a list, and an event or bookmark with those before. A version below an earlier
 //! one ends the watch like an expired one, and the watcher lists anew.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use http::header::ACCEPT;
 use http::{Request, Response, Uri};
 use http_body::Frame;
 use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::{Body, DynBody};
+use kube::runtime::watcher;
+use kube::{Api, Resource};
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt, service_fn};
 
 use crate::cluster::{CALL_DEADLINE, Calls};
+use crate::listing;
 
 /// Maximum length of an event or list that is checked. Objects have at most 1.5 MiB.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
@@ -57,6 +62,22 @@ pub(crate) fn checked(service: Calls) -> Calls {
             answer.map(|answer| answer.map(|body| until_versions_go_back(from, body, outage)))
         }
     }))
+}
+
+/// Events of all objects of a kind. After each failure of the watch it lists anew: the cluster may have been restored, and
+/// a cache can tell from the list when it is synced again.
+pub fn relisting<K>(api: Api<K>) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let start = move || watcher::watcher(api.clone(), listing::config()).boxed();
+    stream::unfold((start(), start), |(mut events, start)| async move {
+        let event = events.next().await?;
+        if event.is_err() {
+            events = start();
+        }
+        Some((event, (events, start)))
+    })
 }
 
 /// Version of the list whose changes this address watches. `None` if it cannot be read.

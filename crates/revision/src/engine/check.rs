@@ -9,7 +9,7 @@ use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
 use crate::fields::{Moves, blocking, classic_managers, without_scaled};
 use crate::immutable::{about_object, is_replaceable, trial};
-use crate::managed_fields::{agrees, conflicts, drops_conversion};
+use crate::managed_fields::{agrees, conflicts, drops_conversion, unrecorded};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
 use crate::plan::{Plan, check_body, controller, plan};
@@ -186,6 +186,9 @@ impl<C: Cluster> Engine<C> {
         }
         match verdict {
             Ok(outcome) => {
+                if let (Plan::Repair, Some(actual)) = (&observed.plan, &observed.actual) {
+                    observed.moves.claims = unrecorded(actual, &outcome);
+                }
                 let is_unchanged = |actual| {
                     !moves_fields
                         && hash_of_state(actual) == hash_of_state(&outcome)

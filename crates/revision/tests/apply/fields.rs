@@ -317,3 +317,28 @@ async fn corrections_of_a_contended_field_back_off() {
     assert_eq!(contention.summary(), ".data.k, changed 5 times by \"user\"");
     assert_eq!(fixture.get(&map).await.unwrap()["data"]["k"], "foreign");
 }
+
+// A client removes the record of owners. A later revision could not remove a field if nobody owned it.
+#[tokio::test]
+async fn fields_are_owned_again_after_managed_fields_were_removed() {
+    let fixture = &mut Fixture::start().await;
+    let ns = "unrecorded";
+    fixture.namespace(ns).await;
+    let old = config_map(ns, "map", json!({"kept": "1", "dropped": "1"}));
+    let first = fixture.revision(ns, 1, vec![phase("deploy", &[&old])]).await;
+    fixture.complete(&first).await;
+    fixture.edit(&old, json!({"data": {"other": "1"}, "metadata": {"managedFields": [{}]}})).await;
+    fixture.complete(&first).await;
+    let live = fixture.get(&old).await.unwrap();
+    assert_eq!(owners_of(&live, "f:dropped"), [OURS]);
+    assert_eq!(owners_of(&live, "f:other"), [""; 0]);
+    assert_eq!(actions(&fixture.complete(&first).await), [Action::Idle]);
+    fixture.restart();
+    assert_eq!(actions(&fixture.complete(&first).await), [Action::Idle]);
+
+    let new = config_map(ns, "map", json!({"kept": "2"}));
+    let mut second = fixture.revision(ns, 2, vec![phase("deploy", &[&new])]).await;
+    second.siblings = vec![first.owner.uid.clone()];
+    fixture.complete(&second).await;
+    assert_eq!(fixture.get(&new).await.unwrap()["data"], json!({"kept": "2", "other": "1"}));
+}
