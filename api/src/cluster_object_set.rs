@@ -5,7 +5,6 @@ use crate::open_enum::open_enum;
 use crate::resource::cluster_resource;
 use crate::schema::{self, DNS_LABEL, IMMUTABLE, cel};
 use crate::{Condition, LabelSelector, ObjectMeta, annotations, limits};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -51,16 +50,6 @@ impl ClusterObjectSet {
             version: annotation(annotations::BUNDLE_VERSION).unwrap_or_default(),
             release: annotation(annotations::BUNDLE_RELEASE),
         }
-    }
-
-    /// Value of an annotation.
-    pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-    }
-
-    /// Owner reference with `controller: true`.
-    pub fn controller(&self) -> Option<&OwnerReference> {
-        self.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
     }
 }
 

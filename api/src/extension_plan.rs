@@ -188,7 +188,6 @@ impl ExtensionPlan {
 
     /// Reports whether the controller owner is the extension with this UID.
     pub fn belongs_to(&self, uid: Option<&str>) -> bool {
-        let mut owners = self.metadata.owner_references.iter().flatten();
-        uid.is_some() && owners.any(|owner| owner.controller == Some(true) && Some(owner.uid.as_str()) == uid)
+        self.controller().is_some_and(|owner| Some(owner.uid.as_str()) == uid)
     }
 }

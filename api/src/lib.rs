@@ -35,5 +35,5 @@ pub use extension_plan::{ExtensionPlan, ExtensionPlanSpec, ExtensionPlanStatus};
 pub use operator_condition::{OperatorCondition, OperatorConditionSpec, OperatorConditionStatus};
 
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    Condition, LabelSelector, LabelSelectorRequirement, ObjectMeta, Time,
+    Condition, LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference, Time,
 };

@@ -55,8 +55,8 @@ macro_rules! conditions {
     };
 }
 
-/// Implements `kube::Resource`, `Serialize` and `new` for a root struct with the fields `metadata`, `spec` (plain or
-/// optional) and `status` (optional). The plural is that of URLs.
+/// Implements `kube::Resource`, `Serialize`, `new` and accessors of metadata for a root struct with the fields
+/// `metadata`, `spec` (plain or optional) and `status` (optional). The plural is that of URLs.
 ///
 /// The derive macro of `kube` requires a `spec`, but the API server admits extensions and object sets without one
 /// (docs/design/api.md#optional-spec).
@@ -111,6 +111,17 @@ macro_rules! resource {
                     spec: spec.into(),
                     status: None,
                 }
+            }
+
+            /// Value of an annotation.
+            pub fn annotation(&self, key: &str) -> Option<&str> {
+                self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+            }
+
+            /// Owner reference with `controller: true`.
+            pub fn controller(&self) -> Option<&$crate::OwnerReference> {
+                let mut owners = self.metadata.owner_references.iter().flatten();
+                owners.find(|owner| owner.controller == Some(true))
             }
         }
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::output::qualified;
 use crate::session::Session;
 use crate::source::Cluster;
-use crate::status::observe::{is_active, stored};
+use crate::status::observe::stored;
 
 /// Object of a revision in an API version that the target version does not serve.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -182,10 +182,10 @@ rules! {
     UNSUPPORTED "CAUSE-6" Error RESOLVED ["unsupported bundle: "]
         "The bundle needs an install mode or a feature that is off"
         "Turn on the feature gate that the message names (docs/reference/flags.md)"
-    RIGHTS "CAUSE-7" Error RESOLVED ["is forbidden: "]
+    RIGHTS "CAUSE-7" Error RESOLVED ["is forbidden: ", "requires the following permissions"]
         "operator-controller or the service account of the extension lacks a permission"
         "Grant the permission (docs/tasks/rights.md); `olm rbac required NAME` prints all that are needed"
-    ADMISSION "CAUSE-8" Error RESOLVED ["admission webhook …denied the request"]
+    ADMISSION "CAUSE-8" Error RESOLVED ["admission webhook …denied the request", "ValidatingAdmissionPolicy '"]
         "An admission webhook or policy of the cluster denies an object"
         "Change the policy, or the configuration of the extension"
     OTHER_WEBHOOK "CAUSE-9" Error RESOLVED ["failed calling webhook"]

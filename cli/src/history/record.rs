@@ -59,7 +59,7 @@ impl Record {
 /// Records, newest first, of the revisions of an extension, given oldest first.
 pub(crate) fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
     let states: Vec<RevisionState> = sets.iter().map(RevisionState::alone).collect();
-    let newest = sets.iter().rposition(is_active).or_else(|| sets.len().checked_sub(1));
+    let newest = sets.iter().rposition(ClusterObjectSet::is_active).or_else(|| sets.len().checked_sub(1));
     let installed = sets.iter().zip(&states).rposition(|(set, state)| set.is_active() && state.succeeded);
     let aim = newest
         .and_then(|newest| states.get(newest))

@@ -15,7 +15,7 @@ use super::observe::Installed;
 use crate::error::CliError;
 use crate::hardened::{self, AGGREGATION_LABEL, NAMESPACED_ROLE, namespaced_binding};
 use crate::object_access::{ObjectAccess, ObjectId};
-use crate::status::observe::{is_active, stored};
+use crate::status::observe::stored;
 
 const CLUSTER_ROLE: (&str, &str) = ("rbac.authorization.k8s.io/v1", "ClusterRole");
 
@@ -63,7 +63,7 @@ pub(super) async fn missing(
     let extensions = cluster.extensions(session).await?;
     let mut namespaces: BTreeSet<String> = extensions.iter().flat_map(hardened::namespaces).collect();
     let mut unheld = BTreeSet::new();
-    for set in cluster.object_sets(session).await?.iter().filter(|set| is_active(set)) {
+    for set in cluster.object_sets(session).await?.iter().filter(|set| set.is_active()) {
         let objects: Vec<Value> = match stored(cluster, set).await {
             Ok(phases) => content::objects(&phases).cloned().collect(),
             Err(_) => Vec::new(),

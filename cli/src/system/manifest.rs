@@ -169,7 +169,7 @@ pub(super) fn rank(kind: &str) -> u8 {
 }
 
 /// Position of an object. RBAC that may take rights of an earlier installation away follows the other RBAC.
-fn order(object: &Value) -> u8 {
+pub(super) fn order(object: &Value) -> u8 {
     let narrows = object["metadata"]["labels"].get(AGGREGATION_LABEL).is_some()
         || object["subjects"].as_array().is_some_and(Vec::is_empty);
     if narrows { rank("") } else { rank(object["kind"].as_str().unwrap_or_default()) }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::apply::{Applied, adopted, undo};
 use super::check::{Check, Level, Request, checks};
-use super::manifest::{Manifest, Variant, dropped, embedded, images, is_same, rank, version};
+use super::manifest::{Manifest, Variant, dropped, embedded, images, is_same, order, version};
 use super::observe::{Installed, Observed};
 use super::ready::{are_available, judge};
 use super::record::{Record, has_subject_in};
@@ -48,8 +48,7 @@ fn manifest_of(version: &str) -> Manifest {
 fn every_embedded_file_is_applied_in_order_in_its_namespace() {
     for variant in Variant::value_variants().iter().copied() {
         let manifest = embedded(variant, "my-olm").unwrap();
-        let ranks: Vec<u8> =
-            manifest.objects.iter().map(|object| rank(object["kind"].as_str().unwrap())).collect();
+        let ranks: Vec<u8> = manifest.objects.iter().map(order).collect();
         assert!(ranks.is_sorted(), "{variant:?}: {ranks:?}");
         assert_eq!(manifest.ids()[0], ObjectId::new(("v1", "Namespace"), "", "my-olm"));
         assert_eq!(manifest.objects.last().unwrap()["kind"], "MutatingWebhookConfiguration");

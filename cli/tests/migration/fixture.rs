@@ -425,7 +425,9 @@ impl Fixture {
 
     /// Proxy of one run. Runs are concurrent.
     async fn proxy(&self) -> Proxy {
-        Proxy::start(self.servers.plane.kubeconfig()).await.unwrap()
+        let proxy = Proxy::start(self.servers.plane.kubeconfig()).await.unwrap();
+        proxy.allow_long_lists();
+        proxy
     }
 
     async fn run(&self, proxy: &Proxy, args: &[&str]) -> Ran {

@@ -29,7 +29,6 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, ResourceExt};
-use olm_api::cluster_object_set::LifecycleState;
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{Injection, InjectionKind, Serving};
 use olm_revision::content::resolve_as_is;

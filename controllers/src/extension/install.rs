@@ -1,6 +1,5 @@
 //! Installs the target: renders its bundle, runs the install checks, and writes the newest revision.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;

@@ -1,6 +1,7 @@
 //! Installation of bundles on a real API server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;

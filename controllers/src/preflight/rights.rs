@@ -13,7 +13,9 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
+use olm_api::limits::LIST_PAGE;
 use olm_bundle::rights::{Right, Rights, Rule, Scoped};
+use olm_runtime::cluster::list_all;
 use serde_json::json;
 
 use super::{Preflight, collect_some};
@@ -93,9 +95,9 @@ impl Preflight {
         if content.await?.is_none() {
             return Ok(None);
         }
-        let added = ListParams::default().labels(ADDED);
-        let added = api_request(roles.list(&added), "listing the ClusterRoles for content").await?;
-        let rules = added.items.into_iter().filter_map(|role| role.rules).flatten();
+        let list = async |page| api_request(roles.list(&page), "listing the ClusterRoles for content").await;
+        let added = list_all(ListParams::default().labels(ADDED).limit(LIST_PAGE), list).await?;
+        let rules = added.into_iter().filter_map(|role| role.rules).flatten();
         Ok(Some(rules.map(|rule| Rule::of(&json!(rule))).collect()))
     }
 }

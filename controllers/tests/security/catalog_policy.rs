@@ -128,7 +128,7 @@ async fn other_writes_are_denied(catalogs: &Api<ClusterCatalog>) {
     }
     // operator-controller reads the content at this address.
     let other = BASE.replace("hub", "other");
-    for base in [&other, &format!("{other}?/catalogs/hub"), &format!("{BASE}/"), "hub", "/catalogs/other"] {
+    for base in [&other, &format!("{other}?/catalogs/hub"), &format!("{BASE}/")] {
         let said = merge_status(catalogs, &json!({"urls": {"base": base}})).await;
         assert!(said.contains("its path must be /catalogs/ and the name of the catalog"), "{base}: {said}");
     }

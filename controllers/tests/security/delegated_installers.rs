@@ -172,7 +172,6 @@ async fn delegated_installers_configure(ann: &Client, admin: &Client) {
     let watching = configured(json!({"watchNamespace": "grafana"}));
     set_parameters(admin, &json!({"config": "allow"}), ann, &watching, "allowed").await;
     for (body, expected) in [
-        (configured(json!({})), "allowed"),
         (configured(json!({"watchNamespaces": ["argocd", "grafana"]})), "allowed"),
         (configured(json!({"watchNamespace": "kube-system"})), NAMESPACES),
         (configured(json!({"watchNamespace": ""})), NAMESPACES),

@@ -101,7 +101,8 @@ impl KubeCluster {
         }
         let page = ListParams::default().labels(&selector(deployment)?).limit(PODS);
         let url = Pod::url_path(&(), Some(text(deployment, "/metadata/namespace")));
-        let pods = self.send(&GroupVersionKind::gvk("", "v1", "Pod"), Request::new(url).list(&page)).await;
+        let request = Request::new(url).list(&page);
+        let pods: Answer<Value> = self.send(&GroupVersionKind::gvk("", "v1", "Pod"), request).await;
         of_pods(pods.ok()?["items"].as_array()?, Timestamp::now())
     }
 
@@ -188,6 +189,7 @@ impl Cluster for KubeCluster {
         let unimpersonated = Self { user: None, ..self.clone() };
         let page = request.list_metadata(&ListParams::default().limit(LIST_PAGE));
         let Page { metadata, items } = unimpersonated.send(gvk, page).await?;
+        let items = items.unwrap_or_default();
         let count = items.len() as u64 + metadata.remaining_item_count.unwrap_or_default();
         let (mut first, mut finalizers) = (None, BTreeSet::new());
         for Item { metadata } in items {
@@ -206,7 +208,7 @@ impl Cluster for KubeCluster {
 #[derive(Deserialize)]
 struct Page {
     metadata: PageMeta,
-    items: Vec<Item>,
+    items: Option<Vec<Item>>,
 }
 
 #[derive(Deserialize)]

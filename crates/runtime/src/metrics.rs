@@ -51,9 +51,8 @@ fn of_queue(controller: &'static str) -> ConstLabels<2> {
 /// All metrics of the process.
 #[derive(Debug)]
 pub struct Metrics {
-    registry: Mutex<Registry>,
-    /// Metrics registered since [`Metrics::start_anew`].
-    renewed: Mutex<Option<Registry>>,
+    /// Metrics of the process, and those registered since [`Metrics::start_anew`].
+    registries: Mutex<Vec<Registry>>,
     reconciles: Family<ConstLabels<2>, Counter>,
     errors: ByController<Counter>,
     terminal_errors: ByController<Counter>,
@@ -167,8 +166,7 @@ impl Metrics {
             ),
             workers: Workers::default(),
             classic_names: false,
-            registry: Mutex::new(registry),
-            renewed: Mutex::default(),
+            registries: Mutex::new(vec![registry]),
         };
         metrics.register_collector(metrics.workers.clone());
         metrics.register_collector(ProcessMetrics);
@@ -177,23 +175,23 @@ impl Metrics {
 
     /// Drops what was registered since the last call: the controllers that registered it have ended.
     pub fn start_anew(&self) {
-        *self.renewed.lock() = Some(Registry::default());
+        let mut registries = self.registries.lock();
+        registries.truncate(1);
+        registries.push(Registry::default());
     }
 
     /// Registers a metric and returns it. `_total` is appended to the names of counters.
     pub fn register<M: Metric + Clone>(&self, name: impl Into<String>, help: &str, metric: M) -> M {
-        let mut renewed = self.renewed.lock();
-        match &mut *renewed {
-            Some(renewed) => add_as(renewed, name, help, metric),
-            None => add_as(&mut self.registry.lock(), name, help, metric),
+        if let Some(last) = self.registries.lock().last_mut() {
+            last.register(name, help, metric.clone());
         }
+        metric
     }
 
     /// Registers metrics that are computed at each scrape.
     pub fn register_collector(&self, collector: impl Collector) {
-        match &mut *self.renewed.lock() {
-            Some(renewed) => renewed.register_collector(Box::new(collector)),
-            None => self.registry.lock().register_collector(Box::new(collector)),
+        if let Some(last) = self.registries.lock().last_mut() {
+            last.register_collector(Box::new(collector));
         }
     }
 
@@ -283,10 +281,9 @@ impl Metrics {
     /// Exposition in OpenMetrics 1.0.
     pub fn openmetrics(&self) -> String {
         let mut out = String::new();
-        // Writing to a String cannot fail.
-        let _ = text::encode_registry(&mut out, &self.registry.lock());
-        if let Some(renewed) = &*self.renewed.lock() {
-            let _ = text::encode_registry(&mut out, renewed);
+        for registry in self.registries.lock().iter() {
+            // Writing to a String cannot fail.
+            let _ = text::encode_registry(&mut out, registry);
         }
         let _ = text::encode_eof(&mut out);
         out

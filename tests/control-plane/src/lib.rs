@@ -453,6 +453,7 @@ fn apiserver_arguments(directory: &Path, etcd_port: u16, secure_port: u16) -> Ve
         format!("--tls-private-key-file={}", file(files::KEY)),
         format!("--token-auth-file={}", file(files::TOKENS)),
         "--authorization-mode=RBAC".to_owned(),
+        "--allow-privileged=true".to_owned(),
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement".to_owned(),
         // No pods run, and no controller creates the ServiceAccounts that this plugin requires.
         "--disable-admission-plugins=ServiceAccount".to_owned(),

@@ -52,6 +52,8 @@ fn printed(program: &str, arguments: &[&str]) -> Result<String> {
 /// Options in a help text with their defaults.
 fn options(help: &str) -> BTreeMap<String, String> {
     let (mut found, mut last) = (BTreeMap::new(), String::new());
+    // A long default begins on the next line.
+    let help = help.replace("[default:\n          ", "[default: ");
     for line in help.lines() {
         let text = line.trim_start();
         let is_option = (2..=6).contains(&(line.len() - text.len())) && text.starts_with('-');

@@ -32,6 +32,7 @@ fn config_map(name: &str) -> ConfigMap {
 async fn calls_are_recorded_and_faults_injected() {
     let plane = ControlPlane::start().await.unwrap();
     let proxy = Proxy::start(plane.kubeconfig()).await.unwrap();
+    proxy.allow_long_lists();
     let maps: Api<ConfigMap> = Api::default_namespaced(client(proxy.kubeconfig()).await);
     let direct: Api<ConfigMap> = Api::default_namespaced(plane.client());
     let make = async |name: &str| maps.create(&PostParams::default(), &config_map(name)).await;
@@ -75,6 +76,7 @@ async fn calls_are_recorded_and_faults_injected() {
 async fn watches_break_or_expire_on_request() {
     let plane = ControlPlane::start().await.unwrap();
     let proxy = Proxy::start(plane.kubeconfig()).await.unwrap();
+    proxy.allow_long_lists();
     let maps: Api<ConfigMap> = Api::default_namespaced(client(proxy.kubeconfig()).await);
     for expire in [true, false] {
         let parameters = WatchParams::default().disable_bookmarks();
@@ -100,6 +102,7 @@ async fn watches_break_or_expire_on_request() {
 async fn kill_fault_kills_the_process_after_the_call() {
     let plane = ControlPlane::start().await.unwrap();
     let proxy = Proxy::start(plane.kubeconfig()).await.unwrap();
+    proxy.allow_long_lists();
     let maps: Api<ConfigMap> = Api::default_namespaced(client(proxy.kubeconfig()).await);
     let mut process = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
     proxy.set_process(process.id());

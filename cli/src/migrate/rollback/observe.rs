@@ -17,7 +17,7 @@ use super::restoration::{is_restored, is_same_content, owning, released};
 use super::state::Observed;
 use crate::error::CliError;
 use crate::object_access::{ObjectAccess, ObjectId};
-use crate::status::observe::{is_active, revisions, stored};
+use crate::status::observe::{revisions, stored};
 
 /// Kind of the revisions.
 const REVISION: (&str, &str) = ("olm.operatorframework.io/v1", "ClusterObjectSet");

@@ -157,6 +157,14 @@ async fn plan_waits_for_the_operator_only_with_gate_and_crd() {
         "waits; OperatorCondition pipe-system/pipe.v1.0.0: the operator is not upgradeable: moving data\n";
     assert!(ran.code == 0 && ran.stdout.contains(why), "{}{}", ran.stdout, ran.stderr);
 
+    // Any user of the namespace could have created it.
+    let owners = reported.metadata.owner_references.clone();
+    let owned = |owners: Value| Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
+    api.patch("pipe.v1.0.0", &PatchParams::default(), &owned(Value::Null)).await.unwrap();
+    assert_eq!(plan().await.1, "Automatic");
+    api.patch("pipe.v1.0.0", &PatchParams::default(), &owned(json!(owners))).await.unwrap();
+    assert_eq!(plan().await.1, "OperatorNotUpgradeable");
+
     fixture.set_controller(&[]).await;
     let (_, state, answer) = plan().await;
     assert_eq!(state, "Automatic");

@@ -242,10 +242,8 @@ fn shorten(plan: &mut ExtensionPlan) {
 
 /// Name of the extension that owns the plan.
 fn owner(plan: &ExtensionPlan) -> Option<String> {
-    let mut owners = plan.owner_references().iter();
-    let owner =
-        owners.find(|owner| owner.controller == Some(true) && owner.kind == labels::OWNER_KIND_EXTENSION);
-    owner.map(|owner| owner.name.clone())
+    let owner = plan.controller().filter(|owner| owner.kind == labels::OWNER_KIND_EXTENSION)?;
+    Some(owner.name.clone())
 }
 
 /// New ExtensionPlan with this content.

@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 
 use super::{Engine, Revision};
-use crate::cluster::{Answer, Cluster, ClusterError, Reason};
+use crate::cluster::{Cluster, ClusterError, Reason};
 use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
 use crate::fields::{Moves, blocking, classic_managers, without_scaled};
@@ -188,6 +188,7 @@ impl<C: Cluster> Engine<C> {
             Ok(outcome) => {
                 if let (Plan::Repair, Some(actual)) = (&observed.plan, &observed.actual) {
                     observed.moves.claims = unrecorded(actual, &outcome);
+                    moves_fields |= !observed.moves.claims.is_null();
                 }
                 let is_unchanged = |actual| {
                     !moves_fields

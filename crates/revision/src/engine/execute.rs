@@ -102,8 +102,8 @@ impl<C: Cluster> Engine<C> {
     }
 
     async fn create(&self, revision: &Revision, desired: &Value) -> Result<Value, ObjectError> {
-        let key = ObjectKey::of(desired);
-        let failed = |step: &'static str| move |error| ObjectError::new(&key, step, error);
+        let key = &ObjectKey::of(desired);
+        let failed = |step: &'static str| move |error| ObjectError::new(key, step, error);
         let created = self.cluster.create(desired).await.map_err(failed("creating resource: "))?;
         let moves = Moves::of(&created, &revision.owner);
         let moved = self.move_fields(&moves, desired, created).await;

@@ -81,7 +81,7 @@ async fn taken_permissions_of_watched_namespaces_stop_no_other_object() {
     let result = fixture.complete(&revision).await;
     assert_eq!(
         actions(&result),
-        [Action::Skipped, Action::Created, Action::Created, Action::Created, Action::Created]
+        [Action::Skipped, Action::Idle, Action::Created, Action::Created, Action::Created]
     );
     let role_line =
         "Object Role.rbac.authorization.k8s.io/v1 taken-tenant/op: skipped, because it has another owner";

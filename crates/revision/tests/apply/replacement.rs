@@ -45,8 +45,9 @@ fn pairs(namespace: &str) -> Vec<[Value; 2]> {
     let container = json!({"name": "main", "image": "example.test/a"});
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": namespace},
         "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}});
+    // Not the default: the API server admits another one only after it has seen the deletion.
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "replaced"},
-        "value": 1, "globalDefault": true});
+        "value": 1});
     let (selector, labels) = ("/spec/selector/matchLabels", "/spec/template/metadata/labels");
     let image = "/spec/template/spec/containers/0/image";
     vec![

@@ -83,7 +83,7 @@ async fn delegate(scenario: &Scenario, group: &str) -> Result<()> {
 
 // docs/design/operations.md#admission-policies; case operations-a32
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/tests/security/policies.rs::delegated_installers_are_limited_to_allowed_values proves it"]
+#[ignore = "only with --full, because controllers/tests/security/delegated_installers.rs::delegated_installers_are_limited_to_allowed_values proves it"]
 async fn user_defined_policy_denies_other_packages_and_settings() -> Result<()> {
     let scenario = Scenario::new("delegated", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use olm_api::ClusterObjectSet;
-use olm_e2e::{Scenario, condition, describe, extension};
+use olm_e2e::{Scenario, condition, extension};
 use serde_json::{Value, json};
 
 // Case apply-14

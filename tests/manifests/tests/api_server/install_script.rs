@@ -411,16 +411,9 @@ const CATALOG: &str = "---
 
 /// Names of the objects that exist.
 fn existing(server: &Server, objects: &[Value]) -> Vec<String> {
-    let names = objects.iter().map(|object| {
-        let namespace = text(object, "/metadata/namespace");
-        let within: &[&str] = if namespace.is_empty() { &[] } else { &["--namespace", namespace] };
-        let (group, _) = text(object, "/apiVersion").split_once('/').unwrap_or_default();
-        let kind = format!("{}.{group}", text(object, "/kind"));
-        let name = text(object, "/metadata/name");
-        let get = ["get", kind.trim_end_matches('.'), name, "--ignore-not-found", "-o", "name"];
-        server.kubectl(&[within, &get].concat(), "").trim().to_owned()
-    });
-    names.filter(|name| !name.is_empty()).collect()
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    let names = server.kubectl(&["get", "-f", "-", "--ignore-not-found", "-o", "name"], &list.to_string());
+    names.lines().map(str::to_owned).collect()
 }
 
 /// First Secret of the backup of a migration.

@@ -61,6 +61,7 @@ struct AppliedFault {
 
 #[derive(Default)]
 struct State {
+    allows_long_lists: bool,
     count: u64,
     calls: Vec<Call>,
     /// Lines of the calls that the API server has refused with 403.
@@ -119,6 +120,11 @@ impl Proxy {
     #[must_use]
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// Permits lists of more than 20 objects, for clients that users run.
+    pub fn allow_long_lists(&self) {
+        self.shared.state().allows_long_lists = true;
     }
 
     /// Sets the process that [`Fault::Kill`] kills.
@@ -263,8 +269,8 @@ impl Shared {
         let (parts, body) = request.into_parts();
         let body = axum::body::to_bytes(Body::new(body), MAX_BODY).await.map_err(|_| Cut)?;
         let (call, applied) = self.record(&parts, body);
-        if call.lists_more_than(MOST_LISTED) {
-            let message = format!("{}: a list of operator-controller needs a limit", call.line());
+        if !self.state().allows_long_lists && call.lists_more_than(MOST_LISTED) {
+            let message = format!("{}: a list of a server needs a limit", call.line());
             return Answer::bad_request(&message).response().map_err(|_| Cut);
         }
         let Some(AppliedFault { fault, when, rule }) = applied else {
