@@ -39,7 +39,7 @@ impl Installation {
     async fn start() -> Self {
         let olm = Path::new(env!("CARGO_BIN_EXE_olm"));
         let programs = Programs::beside(olm.with_file_name("operator-controller")).unwrap();
-        let mut servers = ServerFixture::start_without_controllers(programs).await.unwrap();
+        let servers = ServerFixture::start_without_controllers(programs).await.unwrap();
         let controllers = [HOUSEKEEPING, &["clusterrole-aggregation-controller"]].concat();
         servers.plane.start_controllers(&controllers).unwrap();
         let kubectl = |args: &[&str]| {

@@ -29,7 +29,7 @@ const MAX_QUESTIONS: usize = 5000;
 /// Limit of a message in bytes. Conditions hold 32 KiB.
 const MAX_MESSAGE: usize = 16 << 10;
 /// ClusterRole of `hardened.yaml` that aggregates the rights of extensions.
-const CONTENT_ROLE: &str = "operator-controller-content-role";
+const CONTENT_ROLE: &str = "operator-controller-content-namespaced";
 /// ClusterRoles that an administrator adds to it.
 const ADDED: &str =
     "ext.olm.operatorframework.io/aggregate-to-operator-controller=true,app.kubernetes.io/part-of!=olm";

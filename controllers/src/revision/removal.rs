@@ -279,12 +279,7 @@ impl Context {
                     options.abandons = !has_operator && unattended >= self.pace.operator;
                     self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
                 }
-                Ok(listed) => {
-                    // Garbage collection may be denied their deletion, too.
-                    let denied = self.engine.denied(&listed.owner.uid);
-                    let saved = self.save(set, Some(listed), &options).await?;
-                    Ok(saved.without(denied))
-                }
+                Ok(listed) => self.save(set, Some(listed), &options).await,
                 Err(UnusableContent::Unreachable(error)) if !is_late => Err(error),
                 Err(lost) => {
                     tracing::warn!(
@@ -362,7 +357,9 @@ impl Context {
             Some(listed) => listed.definitions(),
             None => self.definitions(&owner.uid).await.map_err(|error| describe(&error))?,
         };
-        engine.remove_definitions(&owner, definitions, options).await.map_err(|error| error.to_string())
+        let saved = engine.remove_definitions(&owner, definitions, options).await;
+        // Garbage collection may be denied their deletion, too.
+        saved.map(|saved| saved.without(engine.denied(&owner.uid))).map_err(|error| error.to_string())
     }
 
     /// Returns the CRDs that have the revision as an owner, for the case that its content is lost. Lists all CRDs

@@ -1,17 +1,18 @@
-//! Applies steps to one extension: changes by its user, its catalogs and the machine. [`crate::intruder`] contains
-//! the changes by third parties, [`crate::rest`] the waits.
+//! Applies steps to one extension: changes by its user, its catalogs and the machine. [`crate::intruder`] and
+//! [`crate::adversary`] contain the changes by third parties, [`crate::rest`] the waits.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
-use kube::core::{DynamicObject, TypeMeta};
+use kube::core::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
 use crate::history::{Deeds, MARK};
-use crate::intent::{Catalog, Intent, Wish};
+use crate::intent::{Catalog, Denied, Intent, Wish};
 use crate::intruder::FOREIGN_OWNER;
 use crate::recorder::resource;
 use crate::settled::Window;
@@ -30,7 +31,14 @@ pub(crate) struct Actor {
     draft: Wish,
     pub(crate) deeds: Deeds,
     pub(crate) window: Window,
+    /// Number of custom resources that were created.
     pub(crate) instances: usize,
+    /// Number of edits by the adversary.
+    pub(crate) edits: usize,
+    /// Times of recent changes of fields that a revision sets.
+    pub(crate) strikes: BTreeMap<Key, Vec<Instant>>,
+    /// State at the backup of etcd.
+    backup: Option<(Intent, Wish, Deeds, Window)>,
 }
 
 impl Actor {
@@ -44,7 +52,17 @@ impl Actor {
         }
         let window = Window::new(&intent);
         let deeds = Deeds::default();
-        let mut actor = Self { fixture, intent, draft: Wish::default(), deeds, window, instances: 0 };
+        let mut actor = Self {
+            fixture,
+            intent,
+            draft: Wish::default(),
+            deeds,
+            window,
+            instances: 0,
+            edits: 0,
+            strikes: BTreeMap::new(),
+            backup: None,
+        };
         actor.namespace_back().await;
         actor
     }
@@ -72,7 +90,10 @@ impl Actor {
             Step::CatalogGone(letter) => self.catalog(*letter, |catalog| catalog.exists = false).await,
             Step::CatalogBack(letter) => self.catalog(*letter, |catalog| catalog.exists = true).await,
             Step::Remove(place) => self.remove(*place).await,
-            Step::Spoil(place) => self.spoil(*place).await,
+            Step::Spoil(place, request) => self.spoil(*place, *request).await,
+            Step::Revert(place, times) => self.revert(*place, *times).await?,
+            Step::Add(place, request) => self.add(*place, *request).await,
+            Step::Scale(scaler, replicas) => self.scale(*scaler, *replicas).await,
             Step::Mark(place) => {
                 self.patch_at(
                     *place,
@@ -98,6 +119,10 @@ impl Actor {
             Step::Clock(seconds) => self.fixture.step_clock(*seconds),
             Step::Trouble(trouble) => self.fixture.trouble(&self.intent.name, *trouble),
             Step::Calm => self.fixture.calm(&self.intent.name),
+            Step::Deny(denied) => self.deny(Some(*denied)).await,
+            Step::Allow => self.deny(None).await,
+            Step::BackUp => self.back_up().await,
+            Step::Restore => self.restore().await,
         }
         self.window.passes(&self.intent);
         Ok(())
@@ -137,16 +162,15 @@ impl Actor {
     }
 
     /// Records that the test caused the write with this response.
-    pub(crate) fn wrote(&mut self, answer: &DynamicObject) {
-        if let Some(version) = answer.metadata.resource_version.as_deref().and_then(|text| text.parse().ok())
-        {
+    pub(crate) fn wrote(&mut self, answer: &ObjectMeta) {
+        if let Some(version) = answer.resource_version.as_deref().and_then(|text| text.parse().ok()) {
             self.deeds.writes.insert(version);
         }
     }
 
     pub(crate) async fn merge(&mut self, key: &Key, patch: Value) -> bool {
         let answer = self.api(key).patch(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        answer.as_ref().ok().inspect(|answer| self.wrote(answer));
+        answer.as_ref().ok().inspect(|answer| self.wrote(&answer.metadata));
         answer.is_ok()
     }
 
@@ -230,6 +254,36 @@ impl Actor {
         let _ = self.api(key).delete(&key.name, &params).await;
     }
 
+    /// Sets the requests that the API server denies operator-controller.
+    async fn deny(&mut self, denied: Option<Denied>) {
+        if self.intent.denied != denied {
+            self.intent.denied = denied;
+            self.fixture.deny(&self.intent.name, denied).await;
+        }
+    }
+
+    async fn back_up(&mut self) {
+        let Self { intent, draft, deeds, window, .. } = &*self;
+        self.backup = Some((intent.clone(), draft.clone(), deeds.clone(), window.clone()));
+        self.fixture.back_up().await;
+    }
+
+    /// Restores etcd and the record of the test. What was not in etcd stays: images and the state of pods.
+    async fn restore(&mut self) {
+        let Some(backup) = self.backup.clone() else { return };
+        self.fixture.restore().await;
+        (self.intent, self.draft, self.deeds, self.window) = backup;
+        self.window.restored = true;
+        let (name, catalogs) = (self.intent.name.clone(), self.intent.catalogs.clone());
+        for (letter, catalog) in catalogs {
+            match catalog.exists {
+                true => self.fixture.offer(&name, letter, &catalog.offered, catalog.priority).await,
+                false => self.fixture.withdraw(&name, letter).await,
+            }
+        }
+        self.fixture.until_denied(&name, self.intent.denied).await;
+    }
+
     async fn namespace_gone(&mut self) {
         if !std::mem::take(&mut self.intent.namespace) {
             return;
@@ -268,7 +322,7 @@ impl Actor {
         // The API server's cache may still contain the deleted namespace.
         loop {
             match self.api(&owner).create(&PostParams::default(), &object).await {
-                Ok(created) => return self.wrote(&created),
+                Ok(created) => return self.wrote(&created.metadata),
                 Err(error) if Instant::now() > deadline => panic!("{owner}: {error}"),
                 Err(_) => tokio::time::sleep(POLL_INTERVAL).await,
             }

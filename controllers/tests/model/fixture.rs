@@ -1,8 +1,8 @@
 //! Fixture shared by all extensions of the model: the servers, the process under test, and the images.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::events::v1::Event;
@@ -14,9 +14,12 @@ use olm_image::registry;
 use olm_servers::{
     Answer, Call, Converter, Fault, Programs, Rule, RuleId, Server, ServerFixture, WallClock, When,
 };
-use serde_json::json;
-use tokio::sync::watch;
+use serde_json::{Value, json};
+use tokio::sync::{Barrier, watch};
 
+use crate::EXTENSIONS;
+use crate::admission::Admission;
+use crate::intent::Denied;
 use crate::recorder::Recorder;
 use crate::resolving::catalog_name;
 use crate::steps::{Step, Trouble};
@@ -36,6 +39,9 @@ pub(crate) struct Fixture {
     clock: WallClock,
     /// Converts the Gadgets of all extensions.
     converter: Converter,
+    admission: Admission,
+    /// Where all extensions meet.
+    meeting: Mutex<Arc<Barrier>>,
     restarts: AtomicU64,
     /// Number of applied steps.
     pub(crate) steps: AtomicUsize,
@@ -58,12 +64,15 @@ impl Fixture {
         let catalogd = servers.start_catalogd().await.unwrap();
         let recorder = Recorder::start(&servers.client());
         let clock = WallClock::new().unwrap();
+        let admission = Admission::start(&servers).await;
         let controller = launch(&servers, &clock).await;
         Self {
             servers,
             recorder,
             clock,
             converter: Converter::start().await.unwrap(),
+            admission,
+            meeting: Mutex::new(Arc::new(Barrier::new(EXTENSIONS))),
             controller: tokio::sync::Mutex::new(controller),
             restarts: AtomicU64::new(0),
             steps: AtomicUsize::new(0),
@@ -129,11 +138,59 @@ impl Fixture {
 
     /// Pushes the bundle images of an extension.
     pub(crate) fn publish(&self, name: &str) {
-        let (registry, conversion) = (&self.servers.registry, self.converter.conversion(name));
+        let (registry, conversion) = (&self.servers.registry, self.conversion(name));
         for version in &VERSIONS {
             let image = Image::bundle(&bundle(name, version, &conversion)).unwrap();
             registry.add_image(&package(name), version.text, &image);
         }
+    }
+
+    /// Conversion of the extension's CRDs.
+    pub(crate) fn conversion(&self, name: &str) -> Value {
+        self.converter.conversion(name)
+    }
+
+    /// Sets the requests about objects of the extension that the API server denies operator-controller.
+    pub(crate) async fn deny(&self, name: &str, denied: Option<Denied>) {
+        self.admission.deny(name, denied).await;
+    }
+
+    /// Waits until exactly these requests are denied.
+    pub(crate) async fn until_denied(&self, name: &str, denied: Option<Denied>) {
+        self.admission.until_denied(name, denied).await;
+    }
+
+    /// Sets the number of extensions that meet.
+    pub(crate) fn set_parties(&self, count: usize) {
+        *self.meeting.lock().unwrap() = Arc::new(Barrier::new(count));
+    }
+
+    /// Backs etcd up when all extensions have arrived.
+    pub(crate) async fn back_up(&self) {
+        self.together(async {
+            self.recorder.back_up();
+            self.servers.plane.back_up_etcd().await.unwrap();
+        })
+        .await;
+    }
+
+    /// Restores etcd when all extensions have arrived. The servers under test go on.
+    pub(crate) async fn restore(&self) {
+        self.together(async {
+            self.recorder.stop().await;
+            self.servers.plane.restore_etcd().await.unwrap();
+            self.recorder.restore(&self.client()).await;
+        })
+        .await;
+    }
+
+    /// Runs `work` once, between the arrival of all extensions and their departure.
+    async fn together(&self, work: impl Future<Output = ()>) {
+        let meeting = Arc::clone(&self.meeting.lock().unwrap());
+        if meeting.wait().await.is_leader() {
+            work.await;
+        }
+        meeting.wait().await;
     }
 
     /// Image reference of a version's bundle.

@@ -50,6 +50,14 @@ pub(crate) struct Wish {
     pub(crate) uninstall: Option<UninstallPolicy>,
 }
 
+/// Requests about the extension's objects that an admission policy denies operator-controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Denied {
+    /// Creations and updates.
+    Writes,
+    Deletions,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Catalog {
     pub(crate) exists: bool,
@@ -63,6 +71,8 @@ pub(crate) struct Catalog {
 pub(crate) struct Intent {
     /// Name of the extension and its namespace.
     pub(crate) name: String,
+    /// `true` if an adversary takes part.
+    pub(crate) has_adversary: bool,
     /// Desired state. `None` if the extension does not exist or is being deleted.
     pub(crate) wish: Option<Wish>,
     /// Catalogs by letter.
@@ -77,6 +87,14 @@ pub(crate) struct Intent {
     pub(crate) held: BTreeSet<String>,
     /// UIDs of objects whose ownership metadata the test has removed.
     pub(crate) stripped: BTreeSet<String>,
+    /// UIDs of objects whose managedFields the test has removed.
+    pub(crate) disowned: BTreeSet<String>,
+    /// UIDs of objects with the fields that the adversary has added to those of the revision.
+    pub(crate) added: BTreeMap<String, Value>,
+    /// Replicas that an autoscaler holds, by UID of the Deployment.
+    pub(crate) scaled: BTreeMap<String, i64>,
+    /// Requests that the API server denies.
+    pub(crate) denied: Option<Denied>,
     /// `true` if an owner was deleted with its dependents orphaned.
     pub(crate) orphaned: bool,
     /// Plural of the kind of each custom resource, by UID.
@@ -89,6 +107,7 @@ impl Intent {
         let catalog = |exists| Catalog { exists, offered: BTreeSet::from([0, 1, 2]), priority: 0 };
         Self {
             name: name.to_owned(),
+            has_adversary: false,
             wish: None,
             catalogs: BTreeMap::from([('a', catalog(true)), ('b', catalog(false))]),
             healthy: true,
@@ -96,6 +115,10 @@ impl Intent {
             foreign: BTreeMap::new(),
             held: BTreeSet::new(),
             stripped: BTreeSet::new(),
+            disowned: BTreeSet::new(),
+            added: BTreeMap::new(),
+            scaled: BTreeMap::new(),
+            denied: None,
             orphaned: false,
             instances: BTreeMap::new(),
         }

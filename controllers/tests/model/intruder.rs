@@ -1,21 +1,19 @@
-//! Changes by third parties to the objects of an extension: deletions, edits, foreign objects, custom resources.
+//! Changes by third parties to the objects of an extension: deletions, lost metadata, foreign objects.
+//! [`crate::adversary`] contains the edits of fields.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
-use kube::{Api, ResourceExt};
+use kube::api::{DeleteParams, PostParams};
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::actor::{Actor, POLL_INTERVAL, deletion};
-use crate::history::Instance;
 use crate::recorder::resource;
 use crate::snapshot::{Revision, annotation, controller, is_deleting, text};
 use crate::steps::{Cascade, Foreign, Stripped, Which};
-use crate::universe::{DEFINED, Key, VERSIONS, definition, group, kind, objects};
+use crate::universe::{Key, VERSIONS, definition, objects};
 
 /// Finalizer that blocks the deletion of an object.
 const HOLD: &str = "model.test/hold";
@@ -29,26 +27,8 @@ impl Actor {
         }
     }
 
-    pub(crate) async fn spoil(&mut self, place: usize) {
-        let Some((key, object)) = self.at(place) else { return };
-        let patch = match key.kind.as_str() {
-            "ConfigMap" => json!({"data": {"version": "spoiled"}}),
-            "Service" => json!({"spec": {"selector": {"app": "spoiled"}}}),
-            "Role" | "ClusterRole" => json!({"rules": []}),
-            "Deployment" => {
-                let mut containers = object["spec"]["template"]["spec"]["containers"].clone();
-                containers[0]["image"] = "spoiled".into();
-                json!({"spec": {"template": {"spec": {"containers": containers}}}})
-            }
-            _ => json!({"metadata": {
-                "annotations": {"olm.operatorframework.io/revision": "99"},
-                "labels": {"app.kubernetes.io/managed-by": "spoiled"}}}),
-        };
-        self.merge_into(&object, patch).await;
-    }
-
     pub(crate) async fn strip(&mut self, place: usize, what: Stripped) {
-        let Some((_, object)) = self.at(place) else { return };
+        let Some((key, object)) = self.at(place) else { return };
         let labels = json!({
             "app.kubernetes.io/managed-by": null, "olm.operatorframework.io/owner-kind": null,
             "olm.operatorframework.io/owner-name": null});
@@ -61,8 +41,16 @@ impl Actor {
             Stripped::Everything => {
                 json!({"labels": labels, "annotations": annotations, "ownerReferences": null})
             }
+            Stripped::ManagedFields => json!({"managedFields": [{}]}),
         };
-        self.intent.stripped.insert(text(&object, "/metadata/uid").to_owned());
+        let uid = text(&object, "/metadata/uid").to_owned();
+        if what == Stripped::ManagedFields {
+            self.intent.scaled.remove(&uid);
+            self.intent.disowned.insert(uid);
+        } else {
+            self.intent.stripped.insert(uid);
+        }
+        self.struck(&key);
         self.merge_into(&object, json!({"metadata": metadata})).await;
     }
 
@@ -139,7 +127,7 @@ impl Actor {
         }
         let body: DynamicObject = serde_json::from_value(object.clone()).unwrap();
         if let Ok(created) = self.api(key).create(&PostParams::default(), &body).await {
-            self.wrote(&created);
+            self.wrote(&created.metadata);
             let uid = created.metadata.uid.unwrap();
             self.deeds.foreign.insert(uid.clone(), object.clone());
             self.intent.foreign.insert(uid.clone(), object);
@@ -214,76 +202,6 @@ impl Actor {
         while self.snapshot().revisions.iter().any(exists) && Instant::now() < deadline {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
-    }
-
-    pub(crate) async fn instance(&mut self) {
-        let name = self.intent.name.clone();
-        let snapshot = self.snapshot();
-        let defined = DEFINED.iter().find_map(|plural| {
-            let key = Key::new("CustomResourceDefinition", "", &format!("{plural}.{}", group(&name)));
-            let found = snapshot.objects.get(&key).filter(|object| !is_deleting(object))?;
-            Some((*plural, text(found, "/metadata/name").to_owned()))
-        });
-        let Some((plural, definition)) = defined else { return };
-        self.instances += 1;
-        let object = json!({"apiVersion": format!("{}/v1", group(&name)), "kind": kind(plural),
-            "metadata": {"name": format!("instance-{}", self.instances)}, "spec": {}});
-        let mut object = object;
-        if self.instances % 2 == 1 {
-            object["metadata"]["finalizers"] = json!(["model.test/cleanup"]);
-        }
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
-        let instances = self.instances_of(plural);
-        if let Ok(made) = instances.create(&PostParams::default(), &object).await {
-            let uid = made.metadata.uid.unwrap();
-            // The watch may not have told yet that the CRD was replaced.
-            let definitions: Api<CustomResourceDefinition> = Api::all(self.fixture.client());
-            let Ok(definition) = definitions.get_metadata(&definition).await else { return };
-            let definition = definition.uid().unwrap();
-            if instances.get_metadata(&made.metadata.name.unwrap()).await.is_err() {
-                return;
-            }
-            let since = made.metadata.resource_version.unwrap().parse().unwrap();
-            let made = made.metadata.creation_timestamp.map(|made| made.0);
-            self.deeds.instances.insert(uid.clone(), Instance { definition, since, made, is_over: false });
-            self.intent.instances.insert(uid, plural.to_owned());
-        }
-    }
-
-    pub(crate) fn instances_of(&self, plural: &str) -> Api<DynamicObject> {
-        let kind = GroupVersionKind::gvk(&group(&self.intent.name), "v1", kind(plural));
-        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-        Api::namespaced_with(self.fixture.client(), &self.intent.name, &resource)
-    }
-
-    pub(crate) async fn no_instances(&mut self) {
-        self.instances_are_over();
-        for plural in DEFINED {
-            // The kind may not exist.
-            let _ = self
-                .instances_of(plural)
-                .delete_collection(&DeleteParams::default(), &ListParams::default())
-                .await;
-        }
-        self.clean_up().await;
-    }
-
-    /// Removes the finalizers of custom resources that are being deleted, as a running operator does.
-    pub(crate) async fn clean_up(&self) {
-        for plural in DEFINED {
-            let api = self.instances_of(plural);
-            let Ok(found) = api.list(&ListParams::default()).await else { continue };
-            for one in found.iter().filter(|one| one.metadata.deletion_timestamp.is_some()) {
-                let none = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-                // The custom resource may be deleted already.
-                let _ = api.patch(&one.name_any(), &PatchParams::default(), &none).await;
-            }
-        }
-    }
-
-    pub(crate) fn instances_are_over(&mut self) {
-        self.intent.instances.clear();
-        self.deeds.instances.values_mut().for_each(|one| one.is_over = true);
     }
 }
 

@@ -1,5 +1,6 @@
-//! Random sequences of edits, catalog changes, deletions, intrusions, restarts and API errors against real servers
-//! and a real kube-apiserver, compared with a model.
+//! Random sequences of edits, catalog changes, deletions, intrusions, restarts, restores of etcd and API errors against
+//! real servers and a real kube-apiserver, compared with a model. A second writer, the adversary, edits, scales, reverts
+//! and denies at the same time.
 //!
 //! ```text
 //! seed ─ steps ► actor ── applies ────► cluster ◄── operator-controller (through a proxy that injects errors)
@@ -9,7 +10,8 @@
 //!                                                └► history ──► on the way: did every change keep the invariants?
 //! ```
 //!
-//! Several extensions share the servers, each with its own sequence. A failure prints its seed and its steps.
+//! Several extensions share the servers, each with its own sequence. They meet only when etcd is backed up and restored,
+//! once in 2,500 steps. A failure prints its seed and its steps.
 //!
 //! Environment, set by `hack/model`:
 //! - `OLM_MODEL_STEPS`: total number of steps (default 1,000).
@@ -24,10 +26,15 @@
 extern crate olm_tokio as tokio;
 
 mod actor;
+mod admission;
+mod adversary;
+mod denials;
 mod fixture;
 mod history;
+mod instances;
 mod intent;
 mod intruder;
+mod objects;
 mod random;
 mod recorder;
 mod resolving;
@@ -49,7 +56,7 @@ use tokio::task::JoinSet;
 use actor::Actor;
 use fixture::Fixture;
 use random::Random;
-use steps::{Cascade, Step, burst, repairs, shorter};
+use steps::{Cascade, Step, burst, repairs, shorter, turns};
 
 /// Name prefix of the extensions of the model. No other object has it.
 pub(crate) const PREFIX: &str = "xm";
@@ -72,6 +79,9 @@ fn number(variable: &str, default: u64) -> u64 {
     text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, not a number"))
 }
 
+/// Seeds up to this one have no adversary.
+const WITHOUT_ADVERSARY: u64 = 10;
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_steps_converge_to_the_model() {
     let seed = number("OLM_SEED", 1);
@@ -79,6 +89,7 @@ async fn random_steps_converge_to_the_model() {
     let fixture = Arc::new(Fixture::start(count).await);
     let started = Instant::now();
     if let Ok(path) = std::env::var("OLM_MODEL_REPLAY") {
+        fixture.set_parties(1);
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let steps: Vec<Step> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -89,7 +100,7 @@ async fn random_steps_converge_to_the_model() {
     }
     let mut running = JoinSet::new();
     for index in 0..EXTENSIONS {
-        running.spawn(live(Arc::clone(&fixture), seed, index));
+        running.spawn(live(Arc::clone(&fixture), seed, index, turns(count)));
     }
     let mut done = BTreeMap::<String, usize>::new();
     while let Some(ended) = running.join_next().await {
@@ -118,12 +129,15 @@ async fn live(
     fixture: Arc<Fixture>,
     seed: u64,
     index: usize,
+    turns: Vec<(usize, Step)>,
 ) -> Result<BTreeMap<String, usize>, Box<FailedSequence>> {
     let mut random = Random::new(seed, index as u64);
     let name = format!("{PREFIX}{index:03}");
     let mut actor = Actor::start(Arc::clone(&fixture), &name).await;
+    actor.intent.has_adversary = seed > WITHOUT_ADVERSARY;
     let mut steps: Vec<Step> = Vec::new();
     let mut kinds = BTreeMap::new();
+    let mut turns = turns.into_iter().peekable();
     let end = [
         Step::Calm,
         Step::NamespaceBack,
@@ -133,9 +147,11 @@ async fn live(
         Step::Settle,
     ];
     loop {
-        let next = match fixture.left.load(Ordering::Relaxed) {
-            0 => [repairs(&actor.intent), end.to_vec()].concat(),
-            _ => burst(&mut random, &actor.intent),
+        let left = fixture.left.load(Ordering::Relaxed);
+        let next = match turns.next_if(|(at, _)| left <= *at) {
+            Some((_, step)) => vec![step, Step::Settle],
+            None if left == 0 => [repairs(&actor.intent), end.to_vec()].concat(),
+            None => burst(&mut random, &actor.intent),
         };
         for step in next {
             *kinds.entry(word(&step)).or_default() += 1;
@@ -197,6 +213,7 @@ async fn report(fixture: &Arc<Fixture>, seed: u64, failure: FailedSequence) {
 /// Shortest sequence found that still fails. Each candidate runs on a new extension.
 async fn shrunk(fixture: &Arc<Fixture>, mut failure: FailedSequence) -> FailedSequence {
     let mut attempt = 0;
+    fixture.set_parties(1);
     'shorter: loop {
         for steps in shorter(&failure.steps) {
             attempt += 1;

@@ -12,7 +12,9 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event as Watched};
 use kube::{Api, Client};
 use serde_json::Value;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::history::{Event, History};
 use crate::snapshot::{Phase, Revision, Snapshot, label, text};
@@ -50,13 +52,21 @@ pub(crate) fn resource(kind: &str) -> ApiResource {
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, "v1", kind), &plural)
 }
 
+/// Time limit for the lists after a restore of etcd.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Observed state by extension.
+type State = HashMap<String, ObservedExtension>;
+
 /// Observed state of all watches.
 pub(crate) struct Recorder {
-    state: Arc<Mutex<HashMap<String, ObservedExtension>>>,
-    _watches: JoinSet<()>,
+    state: Arc<Mutex<State>>,
+    backup: Mutex<State>,
+    watches: Mutex<JoinSet<()>>,
 }
 
 /// Observed state of one extension.
+#[derive(Clone)]
 struct ObservedExtension {
     objects: BTreeMap<Key, Arc<Value>>,
     history: History,
@@ -68,12 +78,35 @@ struct ObservedExtension {
 impl Recorder {
     /// Starts the watches.
     pub(crate) fn start(client: &Client) -> Self {
-        let state = Arc::default();
-        let mut watches = JoinSet::new();
-        for (_, kind) in KINDS {
-            watches.spawn(follow(client.clone(), kind, Arc::clone(&state)));
+        let (state, (listed, _)) = (Arc::default(), mpsc::unbounded_channel());
+        let watches = Mutex::new(watches(client, &state, &listed));
+        Self { state, backup: Mutex::default(), watches }
+    }
+
+    /// Copies the state of all extensions.
+    pub(crate) fn back_up(&self) {
+        *lock(&self.backup) = lock(&self.state).clone();
+    }
+
+    /// Stops the watches.
+    pub(crate) async fn stop(&self) {
+        let mut watches = std::mem::take(&mut *lock(&self.watches));
+        watches.shutdown().await;
+    }
+
+    /// Continues with the state of the backup after [`Self::stop`] and a restore of etcd.
+    pub(crate) async fn restore(&self, client: &Client) {
+        let mut state = lock(&self.backup).clone();
+        // The lists contain all objects.
+        state.values_mut().for_each(|seen| seen.objects.clear());
+        *lock(&self.state) = state;
+        let (listed, mut lists) = mpsc::unbounded_channel();
+        *lock(&self.watches) = watches(client, &self.state, &listed);
+        let (mut left, deadline) = (BTreeSet::from(KINDS.map(|(_, kind)| kind)), Instant::now() + PATIENCE);
+        while !left.is_empty() {
+            let kind = timeout(deadline.duration_since(Instant::now()), lists.recv()).await;
+            left.remove(kind.unwrap_or_else(|_| panic!("not listed: {left:?}")).unwrap());
         }
-        Self { state, _watches: watches }
     }
 
     /// Begins to record the extension. Must be called before its objects are created.
@@ -186,7 +219,24 @@ fn decoded(secret: &Value) -> BTreeMap<String, Value> {
     decoded.collect()
 }
 
-async fn follow(client: Client, kind: &'static str, state: Arc<Mutex<HashMap<String, ObservedExtension>>>) {
+/// Watches all kinds. `listed` receives each kind whose objects are complete.
+fn watches(
+    client: &Client,
+    state: &Arc<Mutex<State>>,
+    listed: &mpsc::UnboundedSender<&'static str>,
+) -> JoinSet<()> {
+    KINDS
+        .map(|(_, kind)| follow(client.clone(), kind, Arc::clone(state), listed.clone()))
+        .into_iter()
+        .collect()
+}
+
+async fn follow(
+    client: Client,
+    kind: &'static str,
+    state: Arc<Mutex<State>>,
+    listed: mpsc::UnboundedSender<&'static str>,
+) {
     let resource = resource(kind);
     let api: Api<DynamicObject> = Api::all_with(client, &resource);
     let mut events = std::pin::pin!(watcher::watcher(api, watcher::Config::default()).default_backoff());
@@ -194,7 +244,12 @@ async fn follow(client: Client, kind: &'static str, state: Arc<Mutex<HashMap<Str
         let (object, is_deletion) = match event {
             Ok(Watched::Apply(object) | Watched::InitApply(object)) => (object, false),
             Ok(Watched::Delete(object)) => (object, true),
-            Ok(Watched::Init | Watched::InitDone) => continue,
+            Ok(Watched::Init) => continue,
+            Ok(Watched::InitDone) => {
+                // The receiver is gone unless a restore waits.
+                let _ = listed.send(kind);
+                continue;
+            }
             Err(error) => {
                 eprintln!("watch of the test on {kind}: {error}");
                 continue;

@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 use crate::actor::{Actor, POLL_INTERVAL};
 use crate::history::History;
 use crate::settled::{Window, faults};
-use crate::snapshot::{Revision, Snapshot, condition, difference, is_deleting, owners, text};
+use crate::snapshot::{Revision, Snapshot, condition, controller, difference, is_deleting, owners, text};
 use crate::universe::{DEFINED, Key};
-use crate::verdict::is_honoured;
+use crate::verdict::{env, is_honoured};
 
 /// Time limit for settling. Failing objects are retried with exponential backoff.
 const PATIENCE: Duration = Duration::from_secs(150);
+/// Time limit for settling if corrections may be delayed (docs/design/apply.md#contention).
+const PATIENCE_FOR_DELAYS: Duration = Duration::from_secs(8 * 60);
 /// Time limit for the API server to remove the custom resources of a CRD, which it retries with exponential backoff
 /// under load.
 const CLEANUP: Duration = Duration::from_secs(1200);
@@ -40,7 +42,7 @@ impl Actor {
             }
             let patch = Patch::Merge(json!({ "status": status }));
             let answer = self.api(key).patch_status(&key.name, &PatchParams::default(), &patch).await;
-            answer.iter().for_each(|answer| self.wrote(answer));
+            answer.iter().for_each(|answer| self.wrote(&answer.metadata));
         }
     }
 
@@ -62,7 +64,7 @@ impl Actor {
     pub(crate) async fn settle(&mut self) -> Result<(), String> {
         let name = self.intent.name.clone();
         let started = Instant::now();
-        let mut deadline = started + PATIENCE;
+        let mut deadline = started + if self.may_be_delayed() { PATIENCE_FOR_DELAYS } else { PATIENCE };
         // A rollout does not wait for catalogs, and a later edit would be judged by their previous content.
         self.fixture.until_served(&name).await?;
         let proxy = &Arc::clone(&self.fixture).servers.proxy;
@@ -87,7 +89,7 @@ impl Actor {
                 break;
             }
             if snapshot.objects.values().any(|object| is_cleaned_up(object)) {
-                deadline = (Instant::now() + PATIENCE).min(started + CLEANUP);
+                deadline = deadline.max((Instant::now() + PATIENCE).min(started + CLEANUP));
             }
             if Instant::now() > deadline {
                 let quiet = self.fixture.recorder.quiet(&name);
@@ -98,11 +100,33 @@ impl Actor {
         self.judge()?;
         self.check_instances().await?;
         let snapshot = self.snapshot();
-        let edited = self.window.edited && !is_honoured(&self.intent, &self.window, &snapshot);
+        let is_honoured = is_honoured(&self.intent, &self.window, &snapshot);
+        let edited = self.window.edited && !is_honoured;
+        let restored = self.window.restored && !is_honoured;
         let now = snapshot.installed().and_then(Revision::version);
         let installed = if edited { self.window.installed } else { now };
-        self.window = Window { edited, installed, ..Window::new(&self.intent) };
+        self.window = Window { edited, restored, installed, ..Window::new(&self.intent) };
+        self.forget_disowned(&snapshot);
         Ok(())
+    }
+
+    /// Forgets that managedFields were removed from objects whose revision has owned its fields again.
+    fn forget_disowned(&mut self, snapshot: &Snapshot) {
+        if self.intent.denied.is_some() || self.intent.wish.as_ref().is_none_or(|wish| wish.paused) {
+            return;
+        }
+        for (key, object) in &snapshot.objects {
+            // A revision that adopted the object before could not drop a field.
+            let is_owned = |revision: &Revision| {
+                let mut objects = revision.objects();
+                controller(object) == Some(revision.uid())
+                    && is_complete(revision)
+                    && objects.any(|listed| Key::of(listed) == *key && env(listed) == env(object))
+            };
+            if snapshot.active().any(is_owned) {
+                self.intent.disowned.remove(text(object, "/metadata/uid"));
+            }
+        }
     }
 
     fn judge(&self) -> Result<(), String> {
@@ -204,6 +228,10 @@ fn brief(object: &Value) -> String {
         metadata["annotations"],
         conditions.join("; "),
     )
+}
+
+fn is_complete(revision: &Revision) -> bool {
+    condition(&revision.object, "Progressing").is_some_and(|condition| condition.reason == "Succeeded")
 }
 
 /// Reports whether only the API server's finalizer blocks a CRD that is being deleted.

@@ -6,15 +6,16 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::intent::{Catalog, Intent, UninstallPolicy, Wish};
+use crate::objects::ObjectState;
 use crate::resolving::resolve;
 use crate::snapshot::{
-    Condition, Namespace, Revision, Snapshot, annotation, condition, controller, controllers, difference,
-    is_deleting, is_keeper, label, owners, text,
+    Condition, Namespace, Phase, Revision, Snapshot, annotation, condition, controller, controllers,
+    difference, is_deleting, label, owners, text,
 };
 use crate::universe::{Key, VERSIONS};
 
-const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
-const REVISION: &str = "olm.operatorframework.io/revision";
+pub(crate) const OWNER_NAME: &str = "olm.operatorframework.io/owner-name";
+pub(crate) const REVISION: &str = "olm.operatorframework.io/revision";
 const PAUSED: &str = "ext.olm.operatorframework.io/paused";
 const UNINSTALL: &str = "ext.olm.operatorframework.io/uninstall-policy";
 const TEARDOWN: &str = "olm.operatorframework.io/teardown";
@@ -24,6 +25,8 @@ const TEARDOWN: &str = "olm.operatorframework.io/teardown";
 pub(crate) struct Window {
     /// `true` if the extension's spec was changed, so that it is resolved again during a rollout.
     pub(crate) edited: bool,
+    /// `true` if etcd was restored, so that the product may count the spec as changed.
+    pub(crate) restored: bool,
     /// Installed version at the beginning. If an older rollout succeeds after an edit, the edit's choice remains.
     pub(crate) installed: Option<usize>,
     /// Intermediate states of the catalogs.
@@ -59,7 +62,7 @@ impl Window {
 
 /// Expected progress of a revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+pub(crate) enum Progress {
     Complete,
     Rolling,
     /// A foreign object blocks this phase.
@@ -70,16 +73,9 @@ enum Progress {
     Refused(usize),
     /// A Secret with its content is missing.
     Unreadable,
+    /// The API server denies a write.
+    Denied,
     Paused,
-}
-
-/// State of an object of a revision.
-enum ObjectState {
-    Ready,
-    NotReady,
-    Collision,
-    Awaited,
-    Wrong(String),
 }
 
 /// All differences from the prediction. Empty if there are none.
@@ -109,12 +105,13 @@ impl Judge<'_> {
             return;
         }
         if self.snapshot.revisions.iter().any(Revision::is_deleting) {
-            if self.intent.held.is_empty() && !self.keeps_instances() {
+            if self.intent.held.is_empty() && !self.keeps_instances() && !self.a_removal_is_denied() {
                 self.faults.push("a revision is still being deleted".to_owned());
             }
             return;
         }
         self.foreign();
+        self.added();
         let active: Vec<&Revision> = self.snapshot.active().collect();
         let progress: Vec<Progress> = active.iter().map(|revision| self.revision(revision)).collect();
         if let Some((newest, below)) = progress.split_last()
@@ -155,7 +152,7 @@ impl Judge<'_> {
 
     /// Compares an active revision's objects and conditions with the expected ones.
     fn revision(&mut self, revision: &Revision) -> Progress {
-        let (progress, wrong) = self.progress(revision);
+        let (progress, wrong) = self.denied(revision).unwrap_or_else(|| self.progress(revision));
         let name = revision.name().to_owned();
         self.faults.extend(wrong.into_iter().map(|wrong| format!("{name}: {wrong}")));
         let version = revision.version().map_or("", |version| VERSIONS[version].text);
@@ -168,7 +165,7 @@ impl Judge<'_> {
             Progress::Awaiting => ("True", "Retrying", "waiting for the deletion of ".to_owned()),
             Progress::Refused(phase) => ("True", "Retrying", format!("phase {phase} validation error: ")),
             Progress::Unreadable => ("True", "Retrying", "resolving ref in phase ".to_owned()),
-            Progress::Paused => return progress,
+            Progress::Denied | Progress::Paused => return progress,
         };
         self.expect_condition(&name, &revision.object, "Progressing", (status, reason, &begins));
         match progress {
@@ -186,11 +183,18 @@ impl Judge<'_> {
         progress
     }
 
-    fn progress(&self, revision: &Revision) -> (Progress, Vec<String>) {
+    pub(crate) fn progress(&self, revision: &Revision) -> (Progress, Vec<String>) {
         if annotation(&revision.object, PAUSED) == Some("true") {
             return (Progress::Paused, Vec::new());
         }
-        let Some(phases) = &revision.content else { return (Progress::Unreadable, Vec::new()) };
+        match &revision.content {
+            Some(phases) => self.progress_of(revision, phases),
+            None => (Progress::Unreadable, Vec::new()),
+        }
+    }
+
+    /// Progress of these phases of a revision.
+    pub(crate) fn progress_of(&self, revision: &Revision, phases: &[Phase]) -> (Progress, Vec<String>) {
         let mut wrong = Vec::new();
         let is_refused = !self.intent.namespace;
         for (index, (_, objects)) in phases.iter().enumerate() {
@@ -223,85 +227,6 @@ impl Judge<'_> {
         (Progress::Complete, wrong)
     }
 
-    fn object_state(&self, revision: &Revision, desired: &Value) -> ObjectState {
-        let Some(actual) = self.snapshot.objects.get(&Key::of(desired)) else {
-            return ObjectState::Wrong("is missing".to_owned());
-        };
-        let readiness = || if self.is_ready(actual) { ObjectState::Ready } else { ObjectState::NotReady };
-        let is_siblings = self
-            .snapshot
-            .active()
-            .any(|sibling| Some(sibling.uid()) == controller(actual) && sibling.uid() != revision.uid());
-        let is_definition = text(actual, "/kind") == "CustomResourceDefinition";
-        if is_definition && is_deleting(actual) && !is_siblings {
-            return ObjectState::Awaited;
-        }
-        let mut siblings = self.snapshot.active();
-        match controller(actual) {
-            Some(uid) if uid == revision.uid() => {
-                if is_deleting(actual) {
-                    return readiness();
-                }
-                match self.wrong(revision, desired, actual) {
-                    Some(wrong) => ObjectState::Wrong(wrong),
-                    None => readiness(),
-                }
-            }
-            Some(uid) => match siblings.find(|sibling| sibling.uid() == uid) {
-                Some(sibling) if sibling.number() > revision.number() => readiness(),
-                Some(sibling) => ObjectState::Wrong(format!("still belongs to {}", sibling.name())),
-                None => ObjectState::Collision,
-            },
-            None if self.is_abandoned(actual) => ObjectState::Wrong("no owner controls it".to_owned()),
-            None => ObjectState::Collision,
-        }
-    }
-
-    /// Reports whether an object without controller carries the extension's metadata, so that it may be adopted.
-    fn is_abandoned(&self, actual: &Value) -> bool {
-        let is_living =
-            |owner: &Value| self.snapshot.active().any(|sibling| sibling.uid() == text(owner, "/uid"));
-        annotation(actual, REVISION).is_some()
-            && label(actual, OWNER_NAME) == Some(&self.intent.name)
-            && !is_deleting(actual)
-            && owners(actual).iter().all(|owner| is_living(owner) || is_keeper(owner))
-    }
-
-    fn is_ready(&self, object: &Value) -> bool {
-        let is_true = |type_| condition(object, type_).is_some_and(|condition| condition.status == "True");
-        match text(object, "/kind") {
-            "Deployment" => {
-                let (generation, status) = (&object["metadata"]["generation"], &object["status"]);
-                status["observedGeneration"] == *generation
-                    && !status["replicas"].is_null()
-                    && status["updatedReplicas"] == status["replicas"]
-                    && is_true("Available")
-            }
-            "CustomResourceDefinition" => is_true("Established"),
-            _ => true,
-        }
-    }
-
-    fn wrong(&self, revision: &Revision, desired: &Value, actual: &Value) -> Option<String> {
-        if text(actual, "/kind") == "Deployment" && self.is_ready(actual) != self.intent.healthy {
-            return Some("its status is not what the test makes of it yet".to_owned());
-        }
-        let number = revision.number().to_string();
-        let marks = [
-            (label(actual, "app.kubernetes.io/managed-by"), "olm.operatorframework.io"),
-            (label(actual, "olm.operatorframework.io/owner-kind"), "ClusterExtension"),
-            (label(actual, OWNER_NAME), self.intent.name.as_str()),
-            (annotation(actual, REVISION), number.as_str()),
-        ];
-        if let Some((has, wants)) = marks.iter().find(|(has, wants)| *has != Some(*wants)) {
-            return Some(format!("carries {has:?} instead of {wants:?}"));
-        }
-        if controllers(actual).count() != 1 {
-            return Some("has two controllers".to_owned());
-        }
-        difference(desired, actual, "")
-    }
-
     fn archived(&mut self, revision: &Revision) {
         let name = revision.name().to_owned();
         let is_left = |object: &Value| controller(object) == Some(revision.uid());
@@ -312,6 +237,9 @@ impl Judge<'_> {
             .pointer("/metadata/finalizers")
             .and_then(Value::as_array)
             .is_some_and(|all| all.iter().any(|finalizer| finalizer == TEARDOWN));
+        if self.removal_is_denied(revision) {
+            return;
+        }
         if left.is_empty() {
             let archived = ("False", "Archived", "revision is archived");
             self.expect_condition(&name, &revision.object, "Progressing", archived);

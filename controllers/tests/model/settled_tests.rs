@@ -3,7 +3,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::intent::Config;
+use crate::intent::{Config, Denied};
 use crate::universe::objects;
 use crate::verdict::is_honoured;
 
@@ -300,4 +300,73 @@ fn archived_revision_that_controls_objects_is_a_fault() {
     case.intent.instances.insert("i".to_owned(), "widgets".to_owned());
     let faults = case.faults();
     assert!(faults.iter().any(|fault| fault.contains("not False/Blocked")), "{faults:#?}");
+}
+
+#[test]
+fn fields_of_other_writers_are_kept() {
+    let mut case = Case::new();
+    case.intent.scaled.insert("uid of \"xm1-operator\"".to_owned(), 3);
+    case.expect(".spec.replicas is null, not 3");
+    case.object("Deployment")["spec"]["replicas"] = 3.into();
+    assert_eq!(case.faults(), [""; 0]);
+    let labels = json!({"metadata": {"labels": {"other": "kept"}}});
+    case.intent.added.insert("uid of \"xm1-operator\"".to_owned(), labels);
+    case.expect("Deployment xm1/xm1-operator lost a field of another writer: .metadata.labels.other is null");
+    case.object("Deployment")["metadata"]["labels"]["other"] = "kept".into();
+    assert_eq!(case.faults(), [""; 0]);
+}
+
+#[test]
+fn variable_that_the_revision_does_not_list_is_a_fault() {
+    let mut case = Case::new();
+    let container = json!([{"name": "operator", "env": [{"name": "MODEL", "value": "1"}]}]);
+    case.object("Deployment")["spec"]["template"]["spec"]["containers"] = container;
+    case.expect("has variable Some(\"1\") instead of None");
+    case.intent.disowned.insert("uid of \"xm1-operator\"".to_owned());
+    assert_eq!(case.faults(), [""; 0], "nobody knows its owner");
+}
+
+#[test]
+fn denied_write_requires_a_condition() {
+    let report = |case: &mut Case, message: &str| {
+        let denied = conditions(&[("Progressing", "True", "Retrying", message)])[0].clone();
+        case.revision()["status"]["conditions"][0] = denied.clone();
+        case.extension()["status"]["conditions"][0] = denied;
+    };
+    let mut case = Case::new();
+    case.intent.denied = Some(Denied::Writes);
+    assert_eq!(case.faults(), [""; 0], "nothing to write");
+    case.object("ConfigMap")["data"]["version"] = "x".into();
+    case.expect(".data.version is \"x\"");
+    report(&mut case, "phase 0 validation error: phase \"all\": a: denied by the model");
+    assert_eq!(case.faults(), [""; 0]);
+    case.intent.denied = None;
+    assert_eq!(case.faults().len(), 2, "the denial has ended: {:#?}", case.faults());
+    case.intent.denied = Some(Denied::Deletions);
+    assert_eq!(case.faults().len(), 2, "writes are allowed: {:#?}", case.faults());
+    case.intent.denied = Some(Denied::Writes);
+    report(&mut case, "phase 0 validation error: phase \"all\": a: forbidden");
+    assert_eq!(case.faults().len(), 2, "another cause: {:#?}", case.faults());
+    // A collision is reported first, and its phase is not applied either.
+    case.object("Deployment")["metadata"]["ownerReferences"] = owner("ConfigMap", "x");
+    report(&mut case, "revision object collisions in phase 0\nObject");
+    assert_eq!(case.faults(), [""; 0]);
+}
+
+#[test]
+fn denied_deletion_requires_a_condition() {
+    for change in
+        [json!({"spec": {"lifecycleState": "Archived"}}), json!({"metadata": {"deletionTimestamp": "now"}})]
+    {
+        let mut case = Case::new();
+        case.intent.denied = Some(Denied::Deletions);
+        crate::snapshot::overlay(case.revision(), &change);
+        let silent = case.faults().len();
+        let message = "error archiving revision: denied by the model";
+        case.revision()["status"]["conditions"][0] =
+            conditions(&[("Progressing", "True", "Retrying", message)])[0].clone();
+        assert_eq!(case.faults().len(), silent - 1, "{change}: {:#?}", case.faults());
+        case.intent.denied = None;
+        assert_eq!(case.faults().len(), silent, "{change}: {:#?}", case.faults());
+    }
 }

@@ -169,7 +169,8 @@ pub(crate) fn condition(object: &Value, type_: &str) -> Option<Condition> {
     })
 }
 
-/// First difference of `actual` from `desired`. Additional members of `actual` and empty values are ignored.
+/// First difference of `actual` from `desired`. Additional members of `actual`, also of lists whose items have names, and
+/// empty values are ignored.
 pub(crate) fn difference(desired: &Value, actual: &Value, at: &str) -> Option<String> {
     let is_empty =
         |value: &Value| value.is_null() || value.as_object().is_some_and(serde_json::Map::is_empty);
@@ -178,6 +179,12 @@ pub(crate) fn difference(desired: &Value, actual: &Value, at: &str) -> Option<St
         (Value::Object(desired), Value::Object(actual)) => desired.iter().find_map(|(key, value)| {
             difference(value, actual.get(key).unwrap_or(&Value::Null), &format!("{at}.{key}"))
         }),
+        (Value::Array(desired), Value::Array(actual)) if has_names(desired) => {
+            desired.iter().find_map(|item| {
+                let found = actual.iter().find(|other| other["name"] == item["name"]);
+                difference(item, found.unwrap_or(&Value::Null), &format!("{at}[{}]", item["name"]))
+            })
+        }
         (Value::Array(desired), Value::Array(actual)) if desired.len() == actual.len() => desired
             .iter()
             .zip(actual)
@@ -190,6 +197,37 @@ pub(crate) fn difference(desired: &Value, actual: &Value, at: &str) -> Option<St
     }
 }
 
+/// Sets the fields of `over`. Null removes one.
+pub(crate) fn overlay(object: &mut Value, over: &Value) {
+    match (object, over) {
+        (object, Value::Object(over)) => {
+            if !object.is_object() {
+                *object = Value::Object(serde_json::Map::new());
+            }
+            for (key, value) in over {
+                match value {
+                    Value::Null => drop(object.as_object_mut().and_then(|members| members.remove(key))),
+                    value => overlay(&mut object[key], value),
+                }
+            }
+        }
+        (Value::Array(items), Value::Array(over)) if has_names(over) => {
+            for item in over {
+                match items.iter_mut().find(|other| other["name"] == item["name"]) {
+                    Some(found) => overlay(found, item),
+                    None => items.push(item.clone()),
+                }
+            }
+        }
+        (object, over) => *object = over.clone(),
+    }
+}
+
+/// Reports whether the items of a list are identified by their names.
+fn has_names(items: &[Value]) -> bool {
+    !items.is_empty() && items.iter().all(|item| item["name"].is_string())
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -198,16 +236,33 @@ mod tests {
 
     #[test]
     fn difference_ignores_additional_and_empty_members() {
-        let actual = json!({"a": 1, "b": {"c": [{"d": 2, "more": 1}]}, "more": true});
+        let named = json!([{"name": "m"}, {"name": "n", "v": 2}]);
+        let actual = json!({"a": 1, "b": {"c": [{"d": 2, "more": 1}]}, "more": true, "named": named});
         let rows = [
             (json!({"a": 1}), None),
             (json!({"b": {"c": [{"d": 2}]}, "none": null, "empty": {}}), None),
             (json!({"b": {"c": [{"d": 3}]}}), Some(".b.c[0].d is 2, not 3")),
             (json!({"b": {"c": []}}), Some(".b.c is [{\"d\":2,\"more\":1}], not []")),
             (json!({"x": "y"}), Some(".x is null, not \"y\"")),
+            (json!({"named": [{"name": "n", "v": 2}]}), None),
+            (json!({"named": [{"name": "n", "v": 3}]}), Some(".named[\"n\"].v is 2, not 3")),
+            (json!({"named": [{"name": "o"}]}), Some(".named[\"o\"] is null, not {\"name\":\"o\"}")),
         ];
         for (desired, expected) in rows {
             assert_eq!(difference(&desired, &actual, "").as_deref(), expected, "{desired}");
         }
+    }
+
+    #[test]
+    fn overlay_sets_and_removes_members_and_named_items() {
+        let mut object =
+            json!({"a": 1, "b": {"c": 2, "d": 3}, "named": [{"name": "m", "v": 1}], "list": [1]});
+        overlay(
+            &mut object,
+            &json!({"b": {"c": null, "e": {"f": 4}}, "named": [{"name": "n"}, {"name": "m", "w": 2}], "list": [2]}),
+        );
+        let expected = json!({"a": 1, "b": {"d": 3, "e": {"f": 4}},
+            "named": [{"name": "m", "v": 1, "w": 2}, {"name": "n"}], "list": [2]});
+        assert_eq!(object, expected);
     }
 }

@@ -6,9 +6,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::intent::{Config, Intent, Policy, UninstallPolicy};
+use crate::intent::{Config, Denied, Intent, Policy, UninstallPolicy};
 use crate::random::Random;
 use crate::resolving::RANGES;
+
+/// Number of steps with one restore of etcd.
+const STEPS_OF_ROUND: usize = 2_500;
 
 /// Propagation policy of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +36,29 @@ pub(crate) enum Stripped {
     Labels,
     Owners,
     Annotations,
+    /// All of these.
     Everything,
+    ManagedFields,
+}
+
+/// Request with which the adversary writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Patch,
+    /// Forced server-side apply.
+    Apply,
+    Update,
+}
+
+/// Writer of replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Scaler {
+    /// Subresource `scale`.
+    Autoscaler,
+    /// Subresource `scale`, as `kubectl scale` does.
+    Kubectl,
+    /// The Deployment itself.
+    Editor,
 }
 
 /// Kind of foreign object.
@@ -86,7 +111,12 @@ pub(crate) enum Step {
     /// Delete the object at this index, modulo the number of the extension's objects.
     Remove(usize),
     /// Change a field that the revision sets.
-    Spoil(usize),
+    Spoil(usize, Request),
+    /// Change it again after each correction, this many times.
+    Revert(usize, usize),
+    /// Set fields that the revision does not set.
+    Add(usize, Request),
+    Scale(Scaler, i64),
     /// Add a label and an annotation of the user.
     Mark(usize),
     Strip(usize, Stripped),
@@ -116,6 +146,13 @@ pub(crate) enum Step {
     Clock(i64),
     Trouble(Trouble),
     Calm,
+    /// Deny operator-controller requests by an admission policy.
+    Deny(Denied),
+    Allow,
+    /// Back etcd up, together with all other extensions.
+    BackUp,
+    /// Restore etcd from the backup, together with all other extensions.
+    Restore,
 }
 
 impl std::fmt::Display for Step {
@@ -147,12 +184,13 @@ fn is_astray(intent: &Intent) -> bool {
         || !intent.foreign.is_empty()
         || !intent.held.is_empty()
         || !intent.stripped.is_empty()
+        || intent.denied.is_some()
         || intent.market().is_empty()
 }
 
 /// Steps that remove every obstacle.
 pub(crate) fn repairs(intent: &Intent) -> Vec<Step> {
-    let mut steps = vec![Step::Release, Step::Clear, Step::Healthy(true)];
+    let mut steps = vec![Step::Allow, Step::Release, Step::Clear, Step::Healthy(true)];
     if !intent.namespace {
         steps.push(Step::NamespaceBack);
     }
@@ -180,6 +218,13 @@ fn choices(random: &mut Random, intent: &Intent) -> Vec<(usize, Step)> {
         false => (20, Step::NamespaceBack),
     });
     choices.push((if intent.healthy { 4 } else { 15 }, Step::Healthy(!intent.healthy)));
+    if intent.has_adversary {
+        choices.push(match intent.denied {
+            None => (4, Step::Deny(*random.one(&[Denied::Writes, Denied::Deletions]))),
+            Some(_) => (20, Step::Allow),
+        });
+        choices.extend(of_adversary(random));
+    }
     choices
 }
 
@@ -237,13 +282,32 @@ fn of_catalogs(random: &mut Random, intent: &Intent) -> Vec<(usize, Step)> {
     }
 }
 
+fn of_adversary(random: &mut Random) -> Vec<(usize, Step)> {
+    let (spoiled, reverted, added) = (random.below(1000), random.below(1000), random.below(1000));
+    let requests = [Request::Patch, Request::Apply, Request::Update];
+    let scalers = [Scaler::Autoscaler, Scaler::Kubectl, Scaler::Editor];
+    vec![
+        (8, Step::Spoil(spoiled, *random.one(&requests))),
+        (1, Step::Revert(reverted, *random.one(&[2, 3, 8]))),
+        (5, Step::Add(added, *random.one(&requests))),
+        (4, Step::Scale(*random.one(&scalers), *random.one(&[0, 2, 3]))),
+    ]
+}
+
 fn everywhere(random: &mut Random) -> Vec<(usize, Step)> {
     let mut place = || random.below(1000);
-    let (removed, spoiled, marked, stripped, held) = (place(), place(), place(), place(), place());
+    let (removed, marked, stripped, held) = (place(), place(), place(), place());
     let (foreign, replaced) = (place(), place());
     let which = *random.one(&[Which::Newest, Which::Oldest]);
     let cascade = *random.one(&[Cascade::Background, Cascade::Background, Cascade::Orphan]);
-    let taken = [Stripped::Labels, Stripped::Owners, Stripped::Annotations, Stripped::Everything];
+    let taken = [
+        Stripped::Labels,
+        Stripped::Owners,
+        Stripped::Annotations,
+        Stripped::Everything,
+        Stripped::ManagedFields,
+        Stripped::ManagedFields,
+    ];
     let others = [Foreign::Bare, Foreign::Controlled, Foreign::Marked];
     let troubles = [
         Trouble::Conflicts,
@@ -256,9 +320,8 @@ fn everywhere(random: &mut Random) -> Vec<(usize, Step)> {
     ];
     vec![
         (10, Step::Remove(removed)),
-        (8, Step::Spoil(spoiled)),
         (6, Step::Mark(marked)),
-        (6, Step::Strip(stripped, *random.one(&taken))),
+        (8, Step::Strip(stripped, *random.one(&taken))),
         (2, Step::Hold(held)),
         (2, Step::Release),
         (4, Step::Foreign(foreign, *random.one(&others))),
@@ -273,6 +336,16 @@ fn everywhere(random: &mut Random) -> Vec<(usize, Step)> {
         (2, Step::Clock(*random.one(&[-600, 0, 3600]))),
         (2, Step::Trouble(*random.one(&troubles))),
     ]
+}
+
+/// Numbers of steps left at which all extensions back etcd up, and then restore it, descending.
+pub(crate) fn turns(count: usize) -> Vec<(usize, Step)> {
+    let rounds = (count / STEPS_OF_ROUND).max(1);
+    let round = |index: usize| {
+        let (start, size) = (count - index * count / rounds, count / rounds);
+        [(start - size * 2 / 5, Step::BackUp), (start - size * 3 / 5, Step::Restore)]
+    };
+    (0..rounds).flat_map(round).collect()
 }
 
 /// Subsequences with some steps left out, shortest first, to search for a shorter failing sequence.
@@ -312,14 +385,25 @@ mod tests {
         let mut odd = Intent::new("m1");
         odd.wish = Some(crate::intent::Wish { paused: true, ..Default::default() });
         odd.namespace = false;
-        for intent in [Intent::new("m1"), odd] {
+        odd.denied = Some(Denied::Writes);
+        odd.has_adversary = true;
+        let even = Intent { has_adversary: true, ..Intent::new("m1") };
+        for intent in [even, odd] {
             for step in (0..3000).flat_map(|_| burst(&mut random, &intent)) {
                 kinds.insert(
                     step.to_string().trim_start_matches(['"', '{']).split('"').next().unwrap().to_owned(),
                 );
             }
         }
-        assert_eq!(kinds.len(), 36, "{kinds:?}");
+        assert_eq!(kinds.len(), 41, "{kinds:?}");
+    }
+
+    #[test]
+    fn etcd_is_restored_once_in_each_round() {
+        assert_eq!(turns(1000), [(600, Step::BackUp), (400, Step::Restore)]);
+        let all = turns(10_000);
+        assert_eq!((all.len(), all[0].0, all[7].0), (8, 9_000, 1_000));
+        assert!(all.is_sorted_by_key(|(left, _)| std::cmp::Reverse(*left)));
     }
 
     #[test]

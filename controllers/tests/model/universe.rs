@@ -24,6 +24,8 @@ pub(crate) struct Version {
     pub(crate) gadgets: Option<usize>,
     /// Storage version of Gadgets. A webhook converts them.
     pub(crate) stored: &'static str,
+    /// Update strategy of the Deployment, if not the default one.
+    pub(crate) strategy: Option<&'static str>,
 }
 
 /// All versions, ascending.
@@ -33,7 +35,7 @@ pub(crate) const VERSIONS: [Version; 5] = [
     Version { configs: &["common", "early"], ..plain("1.0.1") },
     // Drops an object, adds another one, and adds a field to a CRD.
     Version { configs: &["common", "late"], service: true, widgets: Some(2), ..plain("1.1.0") },
-    // Drops a CRD, adds another one, and adds a cluster-scoped object.
+    // Drops a CRD, adds another one, adds a cluster-scoped object, and changes the strategy of the Deployment.
     Version {
         configs: &["common", "late"],
         service: true,
@@ -41,6 +43,7 @@ pub(crate) const VERSIONS: [Version; 5] = [
         widgets: None,
         gadgets: Some(1),
         stored: "v1beta1",
+        strategy: Some("Recreate"),
         ..plain("1.2.0")
     },
     // Removes a field that 1.1.0 has, and stores Gadgets in a different version than 1.2.0.
@@ -56,8 +59,12 @@ const fn plain(text: &'static str) -> Version {
         widgets: Some(1),
         gadgets: None,
         stored: "v1",
+        strategy: None,
     }
 }
+
+/// Name of the container of every Deployment.
+pub(crate) const CONTAINER: &str = "operator";
 
 /// Plurals of the kinds that the CRDs define.
 pub(crate) const DEFINED: [&str; 2] = ["widgets", "gadgets"];
@@ -134,9 +141,14 @@ pub(crate) fn objects(name: &str, version: &Version, env: Option<&str>) -> BTree
             objects.insert(key, definition);
         }
     }
-    let container =
-        env.map_or_else(|| json!({}), |value| json!({"env": [{"name": "MODEL", "value": value}]}));
-    let deployment = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+    let mut container = json!({"name": CONTAINER});
+    if let Some(value) = env {
+        container["env"] = json!([{"name": "MODEL", "value": value}]);
+    }
+    let mut deployment = json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+    if let Some(strategy) = version.strategy {
+        deployment["spec"]["strategy"] = json!({"type": strategy});
+    }
     objects.insert(Key::new("Deployment", name, &format!("{name}-operator")), deployment);
     objects
 }
@@ -221,6 +233,7 @@ fn csv(name: &str, version: &Version) -> Value {
     let labels = json!({"app": name});
     let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"]}]);
     let account = format!("{name}-operator");
+    let strategy = version.strategy.map_or_else(|| json!({}), |strategy| json!({"type": strategy}));
     json!({
         "apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
         "metadata": {"name": bundle_name(name, version.text)},
@@ -232,10 +245,10 @@ fn csv(name: &str, version: &Version) -> Value {
                 "permissions": [{"serviceAccountName": account, "rules": rules}],
                 "clusterPermissions": [{"serviceAccountName": account, "rules": rules}],
                 "deployments": [{"name": account, "spec": {
-                    "replicas": 1, "selector": {"matchLabels": labels},
+                    "replicas": 1, "strategy": strategy, "selector": {"matchLabels": labels},
                     "template": {"metadata": {"labels": labels}, "spec": {
                         "serviceAccountName": account,
-                        "containers": [{"name": "operator", "image": format!("model.test/operator:{}", content_version(version))}],
+                        "containers": [{"name": CONTAINER, "image": format!("model.test/operator:{}", content_version(version))}],
                     }},
                 }}],
             }},

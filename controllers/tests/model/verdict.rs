@@ -63,7 +63,8 @@ impl Judge<'_> {
         let mut rolling = self.snapshot.active().filter(|revision| !revision.has_succeeded());
         let is_for_edit = rolling.next_back().is_some_and(|revision| self.has_content(revision, wish));
         let remains = || is_replaced && is_for_edit && faults(true, true).is_empty();
-        if passed.is_empty() || is_refused() || remains() { Vec::new() } else { passed }
+        let is_restored = || self.window.restored && faults(!is_free, true).is_empty();
+        if passed.is_empty() || is_refused() || remains() || is_restored() { Vec::new() } else { passed }
     }
 
     /// Differences from the verdict.
@@ -196,7 +197,7 @@ impl Judge<'_> {
 }
 
 /// Value of the environment variable of the model.
-fn env(deployment: &Value) -> Option<&str> {
+pub(crate) fn env(deployment: &Value) -> Option<&str> {
     let all = deployment.pointer("/spec/template/spec/containers/0/env")?.as_array()?;
     all.iter().find(|one| one["name"] == "MODEL")?["value"].as_str()
 }

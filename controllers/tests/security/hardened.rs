@@ -42,7 +42,7 @@ async fn hardened_controller_installs_only_with_sufficient_rights() {
 /// Both servers with the objects of `hardened.yaml`. Kubernetes aggregates the ClusterRoles.
 async fn start() -> (ServerFixture, [Server; 2]) {
     let programs = Programs::beside(crate::PROGRAM).unwrap();
-    let mut fixture = ServerFixture::start_without_controllers(programs).await.unwrap();
+    let fixture = ServerFixture::start_without_controllers(programs).await.unwrap();
     let aggregation = [HOUSEKEEPING, &["clusterrole-aggregation-controller"]].concat();
     fixture.plane.start_controllers(&aggregation).unwrap();
     for object in documents("hardened.yaml") {

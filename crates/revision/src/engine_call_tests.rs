@@ -2,7 +2,7 @@
 //! and dry runs while paused.
 
 use super::*;
-use crate::teardown::TeardownOptions;
+use crate::teardown::{NewOwner, TeardownOptions};
 use kube::core::ObjectMeta;
 use std::time::Duration;
 
@@ -375,4 +375,22 @@ async fn immutable_object_is_replaced_after_dry_run_of_its_creation() {
         .await;
     assert_eq!(paused.phases[0].objects[0].action, Action::Held);
     assert_eq!(calls(&engine), ["get op", "dry-run op", trial]);
+}
+
+// docs/design/apply.md#denied-deletions
+#[tokio::test]
+async fn denied_handover_is_reported_like_a_denied_deletion() {
+    let (engine, older) = applied(&[("a", &["x", "y"])]).await;
+    let newer = successor(&[("a", &["x"])]);
+    let new_owners = vec![NewOwner::new(newer.owner.clone(), &newer.phases)];
+    let options = TeardownOptions { new_owners, ..TeardownOptions::default() };
+    let failures = vec![("merge x", Reason::Rejected), ("delete y", Reason::NotPermitted)];
+    engine.cluster.0.lock().failures = failures;
+    let result = engine.teardown(&older, &options).await.unwrap();
+    let denials = "/v1, Kind=ConfigMap ns/x: no merge x; /v1, Kind=ConfigMap ns/y: no delete y";
+    assert_eq!((result.denials().as_str(), result.is_complete()), (denials, false));
+    engine.cluster.0.lock().failures = vec![("merge x", Reason::Rejected)];
+    let handed = engine.hand_over(&older.owner, &options.new_owners).await.unwrap();
+    assert!(!handed.is_complete(), "garbage collection would delete it");
+    assert!(engine.teardown(&older, &options).await.unwrap().is_complete());
 }

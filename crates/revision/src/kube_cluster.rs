@@ -93,7 +93,7 @@ impl KubeCluster {
         existing(self.send(&key.gvk, request).await)
     }
 
-    /// Cause for which pods of a Deployment are not ready, in its status or in at most [`PODS`] of its pods. `None` also
+    /// Cause for which pods of a Deployment are not ready, in its status or in at most `PODS` of its pods. `None` also
     /// without the right to list them.
     pub async fn blocked_pods(&self, deployment: &Value) -> Option<Cause> {
         if let Some(cause) = of_deployment(deployment) {
@@ -193,7 +193,7 @@ impl Cluster for KubeCluster {
         let count = items.len() as u64 + metadata.remaining_item_count.unwrap_or_default();
         let (mut first, mut finalizers) = (None, BTreeSet::new());
         for Item { metadata } in items {
-            first.get_or_insert(ObjectKey {
+            first.get_or_insert_with(|| ObjectKey {
                 gvk: gvk.clone(),
                 namespace: metadata.namespace,
                 name: metadata.name,

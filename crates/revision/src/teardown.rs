@@ -99,7 +99,7 @@ impl<C: Cluster> Engine<C> {
         result
     }
 
-    /// Objects whose deletion the last [`Self::teardown`] of this revision was denied.
+    /// Objects whose deletion or release the last [`Self::teardown`] of this revision was denied.
     pub fn denied(&self, owner_uid: &str) -> Vec<(ObjectKey, String)> {
         self.shared.memories.lock().get(owner_uid).map(|memory| memory.denied.clone()).unwrap_or_default()
     }
@@ -355,7 +355,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
             // 409: the next pass reads it again.
             Err(error) if error.reason == Reason::Conflict => Ok(true),
             // Other objects of the phase can still be deleted.
-            Err(error) if matches!(error.reason, Reason::Rejected | Reason::NotPermitted) => {
+            Err(error) if is_denial(&error) => {
                 self.result.denied.push((key.clone(), error.message));
                 Ok(true)
             }
@@ -372,11 +372,16 @@ impl<'a, C: Cluster> Removal<'a, C> {
         Ok(())
     }
 
-    /// Patches an object. Returns `None` if it is deleted, or changed and must be read again by the next pass.
+    /// Patches an object. Returns `None` if it is deleted, if it changed and must be read again by the next pass, or if the
+    /// API server denies the patch.
     async fn change(&mut self, key: &ObjectKey, patch: &Value) -> Answer<Option<Value>> {
         match self.engine.cluster().merge(key, patch).await {
             Err(error) if error.reason == Reason::Conflict => self.result.waiting.push(key.clone()),
             Err(error) if error.reason == Reason::NotFound => {}
+            Err(error) if is_denial(&error) => {
+                self.result.waiting.push(key.clone());
+                self.result.denied.push((key.clone(), error.message));
+            }
             changed => return changed.inspect(|changed| self.engine.share(key, changed)).map(Some),
         }
         Ok(None)
@@ -385,6 +390,10 @@ impl<'a, C: Cluster> Removal<'a, C> {
 
 fn failed(key: &ObjectKey) -> impl FnOnce(ClusterError) -> EngineError + '_ {
     |error| EngineError::Teardown(ObjectError::new(key, "", error))
+}
+
+fn is_denial(error: &ClusterError) -> bool {
+    matches!(error.reason, Reason::Rejected | Reason::NotPermitted)
 }
 
 fn is_controlled(actual: &Value, owner: &Owner) -> bool {

@@ -118,7 +118,8 @@ pub const HOUSEKEEPING: &[&str] =
 pub struct ControlPlane {
     // Dropped in this order: the watchdog, clients of the API server, the API server, its store, the files.
     _watchdog: Watchdog,
-    controllers: Option<Process>,
+    /// kube-controller-manager with its arguments.
+    controllers: Mutex<Option<(Process, Vec<String>)>>,
     apiserver: Mutex<Process>,
     apiserver_arguments: Vec<String>,
     etcd: Mutex<Process>,
@@ -191,9 +192,9 @@ impl ControlPlane {
         let apiserver_arguments = apiserver_arguments(directory.path(), client_port, secure_port);
         let apiserver =
             Process::start(&programs, "kube-apiserver", directory.path(), &apiserver_arguments, Some(&etcd))?;
-        let mut plane = Self {
+        let plane = Self {
             _watchdog: watchdog,
-            controllers: None,
+            controllers: Mutex::default(),
             apiserver: Mutex::new(apiserver),
             apiserver_arguments,
             etcd: Mutex::new(etcd),
@@ -213,18 +214,14 @@ impl ControlPlane {
 
     /// Starts kube-controller-manager with these controllers. It looks for new kinds every 30 s: with CRDs that are
     /// applied later, it collects the garbage of objects that existed shorter only after minutes.
-    pub fn start_controllers(&mut self, controllers: &[&str]) -> Result<(), Error> {
-        let arguments = controller_arguments(&self.kubeconfig, controllers);
-        let etcd = lock(&self.etcd);
-        let started = Process::start(
-            &self.programs,
-            CONTROLLER_MANAGER,
-            self.directory.path(),
-            &arguments,
-            Some(&etcd),
-        )?;
-        drop(etcd);
-        self.controllers = Some(started);
+    pub fn start_controllers(&self, controllers: &[&str]) -> Result<(), Error> {
+        self.run_controllers(controller_arguments(&self.kubeconfig, controllers))
+    }
+
+    fn run_controllers(&self, arguments: Vec<String>) -> Result<(), Error> {
+        let (directory, etcd) = (self.directory.path(), lock(&self.etcd));
+        let started = Process::start(&self.programs, CONTROLLER_MANAGER, directory, &arguments, Some(&etcd))?;
+        *lock(&self.controllers) = Some((started, arguments));
         Ok(())
     }
 
@@ -259,7 +256,7 @@ impl ControlPlane {
         for process in [&self.etcd, &self.apiserver] {
             lock(process).check_running()?;
         }
-        if let Some(controllers) = &mut self.controllers {
+        if let Some((controllers, _)) = &mut *lock(&self.controllers) {
             controllers.check_running()?;
         }
         // A client stops with the runtime of the test that created it.
@@ -289,11 +286,14 @@ impl ControlPlane {
         self.wait_until_ready().await
     }
 
-    /// Restores the data of etcd that [`Self::back_up_etcd`] copied, and restarts the API server.
+    /// Restores the data of etcd that [`Self::back_up_etcd`] copied, and restarts the other components, whose caches are
+    /// ahead of it.
     pub async fn restore_etcd(&self) -> Result<(), Error> {
+        let controllers = lock(&self.controllers).take().map(|(_, arguments)| arguments);
         self.replace_etcd(ETCD_BACKUP, ETCD_DATA)?;
         self.kill_apiserver();
-        self.start_apiserver().await
+        self.start_apiserver().await?;
+        controllers.map_or(Ok(()), |arguments| self.run_controllers(arguments))
     }
 
     /// Restarts etcd, and copies its data from one folder to another in between.

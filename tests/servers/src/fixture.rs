@@ -42,7 +42,7 @@ impl ServerFixture {
     /// A component could not be started.
     pub async fn start(programs: Programs) -> Result<Self> {
         check_controllers()?;
-        let mut fixture = Self::start_without_controllers(programs).await?;
+        let fixture = Self::start_without_controllers(programs).await?;
         fixture.plane.start_controllers(HOUSEKEEPING)?;
         Ok(fixture)
     }

@@ -27,6 +27,6 @@ pub use clock::WallClock;
 pub use fixture::{NAMESPACE, ServerFixture, extension};
 pub use olm_control_plane::{PATIENCE, eventually};
 pub use process::{Programs, Server};
-pub use proxy::{Answer, Call, Fault, Proxy, Rule, RuleId, When};
+pub use proxy::{ADMINISTRATORS, Answer, Call, Fault, PROCESS_USER, Proxy, Rule, RuleId, When};
 pub use webhook::{Converter, Verdict, Webhook};
 pub use workloads::Workloads;

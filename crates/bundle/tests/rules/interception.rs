@@ -105,7 +105,7 @@ fn service_accounts_of_olm_fail_install_check() {
             (&token, "Secret \"t\"", "it gets a token of service account"),
         ] {
             let expected = format!("{title}: {what} {account:?}, which belongs to OLM itself");
-            assert_eq!(refused(fixture, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE), [expected.clone()]);
+            assert_eq!(refused(fixture, SYSTEM_NAMESPACE, SYSTEM_NAMESPACE), std::slice::from_ref(&expected));
             assert_eq!(refused(fixture, "other-system", "other-system"), [expected]);
             assert_eq!(refused(fixture, NAMESPACE, SYSTEM_NAMESPACE), [""; 0]);
             assert_eq!(refused(fixture, SYSTEM_NAMESPACE, "other-system"), [""; 0]);

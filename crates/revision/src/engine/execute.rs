@@ -90,7 +90,7 @@ impl<C: Cluster> Engine<C> {
         if observed.keeps_storage {
             let waits = "storage version changes when the conversion webhook is ready";
             result.action = Action::Staged;
-            result.not_ready.get_or_insert(format!("Object {}: {waits}", result.key.kind_first()));
+            result.not_ready.get_or_insert_with(|| format!("Object {}: {waits}", result.key.kind_first()));
             return Ok((result, None));
         }
         if let (Plan::Repair, Some(actual), Action::Updated | Action::Recovered) = (plan, actual, action) {

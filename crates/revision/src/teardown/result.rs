@@ -15,7 +15,7 @@ pub struct TeardownResult {
     /// Custom resources of CustomResourceDefinitions that are being deleted, see
     /// [`crate::cluster::Instances::summary`].
     pub terminating: Vec<String>,
-    /// Objects whose deletion the API server denies, which are also in `waiting`, with its message.
+    /// Objects whose deletion, or change of owner, the API server denies, which are also in `waiting`, with its message.
     pub denied: Vec<(ObjectKey, String)>,
     /// `true` if only CustomResourceDefinitions can be removed yet.
     pub(super) is_held: bool,

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use axum::body::Body;
 use bytes::Bytes;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
-use http::{HeaderMap, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -29,6 +29,13 @@ pub use fault::{Answer, Call, Fault, Rule, When};
 const MAX_BODY: usize = 64 << 20;
 /// Maximum number of objects that a call may list: any user of a namespace can create many objects of 1.5 MB.
 const MOST_LISTED: u32 = 20;
+/// User as which operator-controller calls the API server, so that admission policies can tell it from the test. It is an
+/// administrator, too.
+pub const PROCESS_USER: &str = "operator-controller";
+/// Group of administrators.
+pub const ADMINISTRATORS: &str = "system:masters";
+const IMPERSONATE_USER: HeaderName = HeaderName::from_static("impersonate-user");
+const IMPERSONATE_GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 /// Poll interval for calls.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -333,6 +340,10 @@ impl Shared {
     async fn forward(&self, call: &Call, mut headers: HeaderMap) -> Result<Response<Body>, Cut> {
         for name in [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
             headers.remove(name);
+        }
+        if !headers.contains_key(IMPERSONATE_USER) {
+            headers.insert(IMPERSONATE_USER, HeaderValue::from_static(PROCESS_USER));
+            headers.insert(IMPERSONATE_GROUP, HeaderValue::from_static(ADMINISTRATORS));
         }
         let separator = if call.query.is_empty() { "" } else { "?" };
         let url = format!("{}{}{separator}{}", self.upstream, call.path, call.query);
