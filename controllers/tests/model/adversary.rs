@@ -109,7 +109,7 @@ impl Actor {
             "Service" => json!({"spec": {"sessionAffinity": "ClientIP"}}),
             "ServiceAccount" => json!({"imagePullSecrets": [{"name": "added"}]}),
             "PriorityClass" => json!({"description": "added"}),
-            "Deployment" => json!({"spec": {"revisionHistoryLimit": 3, "template": {
+            "Deployment" => json!({"spec": {"progressDeadlineSeconds": 700, "template": {
                 "metadata": {"annotations": {"kubectl.kubernetes.io/restartedAt": "now"}},
                 "spec": {"containers": [{"name": "added", "image": "added"}]}}}}),
             // Bundles set a conversion for Gadgets. That of Widgets is set as by a running operator.
