@@ -81,7 +81,7 @@ build_from() {
   local flags="-s -w -X $package.gitVersion=$version -X $package.gitMajor=1"
   flags+=" -X $package.gitMinor=$(cut -d. -f2 <<<"$version") -X $package.gitTreeState=clean"
   (cd "$source" && export CGO_ENABLED=0 GOWORK=off &&
-    go build -mod=readonly -buildvcs=false -trimpath -ldflags "$flags" -o "$new/kubernetes" . &&
+    go build -mod=readonly -buildvcs=false -trimpath -gcflags=all=-dwarf=false -ldflags "$flags" -o "$new/kubernetes" . &&
     { [[ ! -e pause ]] || go build -mod=readonly -buildvcs=false -trimpath -ldflags '-s -w' -o "$new/pause" ./pause; }
   ) >"$log" 2>&1 || fail_with_log "$log" "the Go build failed"
   ln -s kubernetes "$new/kubectl"
