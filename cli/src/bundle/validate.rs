@@ -1,6 +1,7 @@
 //! `olm bundle validate`: reports all errors of a bundle, with file, line and field.
 
 use clap::Args;
+use olm_bundle::{BundleKind, KINDS};
 use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
 use serde::Serialize;
 
@@ -45,7 +46,7 @@ pub(crate) struct ValidateArgs {
     /// Kubernetes version that the bundle targets; without it, APIs that no supported version serves are errors
     #[arg(long, value_name = "VERSION")]
     k8s_version: Option<KubernetesMinor>,
-    /// List the rules instead of checking a bundle; -o json includes their reasons
+    /// List the rules and the kinds of objects instead of checking a bundle; -o json includes reasons
     #[arg(long, conflicts_with_all = ["bundle", "strict", "k8s_version"])]
     rules: bool,
     #[command(flatten)]
@@ -60,7 +61,7 @@ pub(crate) struct ValidateArgs {
 /// The bundle cannot be read, or has findings that fail the check.
 pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliError> {
     let Some(bundle) = &args.bundle else {
-        return session.output.result(args.format.output, "BundleRules", &Rules { rules: RULES }, rules_text);
+        return session.output.result(args.format.output, "BundleRules", &Rules::all(), rules_text);
     };
     let source = bundle_source::read(bundle, &args.images, session).await?;
     let report = {
@@ -142,6 +143,14 @@ impl<'a> Validation<'a> {
 #[derive(Debug, Serialize)]
 struct Rules {
     rules: &'static [&'static Rule],
+    /// Kinds of objects that a bundle may ship.
+    kinds: Vec<&'static BundleKind>,
+}
+
+impl Rules {
+    fn all() -> Self {
+        Self { rules: RULES, kinds: KINDS.iter().filter(|kind| kind.shipped).collect() }
+    }
 }
 
 fn rules_text(rules: &Rules) -> String {
@@ -149,5 +158,15 @@ fn rules_text(rules: &Rules) -> String {
     for rule in rules.rules {
         table.row([rule.id, rule.level.name(), rule.demand]);
     }
-    table.text()
+    let mut kinds = Table::new(&["KIND", "GROUP", "SCOPE", "PHASE"]);
+    for kind in &rules.kinds {
+        let group = if kind.group.is_empty() { "core" } else { kind.group };
+        kinds.row([kind.kind, group, kind.scope.name(), kind.phase]);
+    }
+    format!(
+        "{}\nKinds that a bundle may contain, besides its ClusterServiceVersion and CustomResourceDefinitions \
+         (their API groups and versions are not checked):\n{}",
+        table.text(),
+        kinds.text()
+    )
 }

@@ -165,7 +165,7 @@ rules! {
     CRD_5 "CRD-5" Error "a CustomResourceDefinition has a scope, versions with schemas, and stores one of them"
         "Otherwise the API server rejects it."
     OBJ_1 "OBJ-1" Error "objects are of the kinds that a bundle may contain"
-        "Besides ClusterServiceVersion and CustomResourceDefinition: ClusterRole, ClusterRoleBinding, ConfigMap, ConsoleCLIDownload, ConsoleLink, ConsolePlugin, ConsoleQuickStart, ConsoleYAMLSample, NetworkPolicy, PodDisruptionBudget, PodMonitor, PriorityClass, PrometheusRule, Role, RoleBinding, Secret, Service, ServiceAccount, ServiceMonitor and VerticalPodAutoscaler."
+        "Besides its ClusterServiceVersion and CustomResourceDefinitions, operator-controller refuses other kinds. The list of kinds follows the rules."
     OBJ_2 "OBJ-2" Error "no ServiceAccount has the name of one that a deployment uses"
         "Service accounts of deployments are generated from the permissions of the ClusterServiceVersion. Remove the manifest or rename one of the two."
     OBJ_3 "OBJ-3" Warning "a VerticalPodAutoscaler has a namespace"

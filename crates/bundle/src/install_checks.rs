@@ -19,6 +19,7 @@ use serde_json::Value;
 use crate::bundle::{Bundle, group_of, name_of};
 use crate::certificates::Serving;
 use crate::csv::Csv;
+use crate::kinds::{BundleKind, KINDS, is_built_in};
 use crate::limits::sorted_texts;
 use crate::pointer::text;
 use crate::validate::subdomain_faults;
@@ -131,28 +132,12 @@ fn of_object(deployments: &ServingDeployments<'_>, object: &Value) -> Vec<String
 /// Error in the API version of an object. Only groups built into Kubernetes are checked, because other groups may
 /// have a kind of the same name.
 fn version_fault(object: &Value) -> Option<String> {
-    const BUILT_IN: [(&str, &[&str]); 8] = [
-        ("v1", &["ConfigMap", "Secret", "Service", "ServiceAccount"]),
-        (
-            "admissionregistration.k8s.io/v1",
-            &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"],
-        ),
-        ("apiextensions.k8s.io/v1", &[DEFINITION]),
-        ("apps/v1", &["Deployment"]),
-        ("networking.k8s.io/v1", &["NetworkPolicy"]),
-        ("policy/v1", &["PodDisruptionBudget"]),
-        ("rbac.authorization.k8s.io/v1", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
-        ("scheduling.k8s.io/v1", &["PriorityClass"]),
-    ];
     let (kind, version) = (text(object, "/kind"), text(object, "/apiVersion"));
     if version.is_empty() {
         return Some("apiVersion is missing".to_string());
     }
-    let is_built_in = BUILT_IN
-        .iter()
-        .any(|(served, _)| served.split_once('/').map_or("", |(group, _)| group) == group_of(object));
-    let served = BUILT_IN.iter().find(|(_, kinds)| kinds.contains(&kind)).map(|(served, _)| *served);
-    if served == Some(version) || !(is_built_in || kind == DEFINITION) {
+    let served = KINDS.iter().filter(|row| row.kind == kind).find_map(BundleKind::api_version);
+    if served.as_deref() == Some(version) || !(is_built_in(group_of(object)) || kind == DEFINITION) {
         return None;
     }
     let version = quote(version);

@@ -5,57 +5,13 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-/// Kinds that are installed into the install namespace.
-const NAMESPACED: [&str; 11] = [
-    "ConfigMap",
-    "NetworkPolicy",
-    "PodDisruptionBudget",
-    "PodMonitor",
-    "PrometheusRule",
-    "Role",
-    "RoleBinding",
-    "Secret",
-    "Service",
-    "ServiceAccount",
-    "ServiceMonitor",
-];
-
-/// Kinds whose namespace is kept as authored. `VerticalPodAutoscaler` is namespaced, but existing revisions contain
-/// it with the authored namespace.
-const AS_AUTHORED: [&str; 9] = [
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "ConsoleCLIDownload",
-    "ConsoleLink",
-    "ConsolePlugin",
-    "ConsoleQuickStart",
-    "ConsoleYAMLSample",
-    "PriorityClass",
-    "VerticalPodAutoscaler",
-];
-
-/// Reports whether a bundle may ship objects of this kind. Group and version are ignored.
-pub fn is_supported_kind(kind: &str) -> bool {
-    NAMESPACED.contains(&kind) || AS_AUTHORED.contains(&kind)
-}
-
-/// Reports whether objects of this kind, shipped or generated, are cluster-scoped.
-pub(crate) fn is_cluster_scoped(kind: &str) -> bool {
-    let is_generated = matches!(
-        kind,
-        "APIService"
-            | "CustomResourceDefinition"
-            | "MutatingWebhookConfiguration"
-            | "ValidatingWebhookConfiguration"
-    );
-    is_generated || (AS_AUTHORED.contains(&kind) && kind != "VerticalPodAutoscaler")
-}
+use crate::kinds::{Scope, scope_of};
 
 /// Object as installed: as authored, except for its namespace.
 pub(crate) fn placed(object: &Value, install_namespace: &str) -> Value {
     let mut object = object.clone();
     let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-    if NAMESPACED.contains(&kind)
+    if scope_of(kind) == Some(Scope::InstallNamespace)
         && let Some(entries) = object.as_object_mut()
     {
         let metadata = entries.entry("metadata").or_insert_with(|| Value::Object(Default::default()));

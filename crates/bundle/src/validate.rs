@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::api_services;
 use crate::bundle::{Bundle, name_of};
 use crate::csv::{InstallMode, Webhook};
-use crate::objects::is_supported_kind;
+use crate::kinds::is_supported_kind;
 
 const SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or \
      '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::BundleKind;
 use olm_bundle::pointer::{list, text, texts};
 use serde_json::Value;
 
@@ -12,28 +13,6 @@ use crate::holders::{counted, subject};
 use crate::objects::{self, ObjectName};
 use crate::permissions::{GrantedAccess, Subject, TooMany};
 use crate::sentence::{full_name, word};
-
-/// Kinds of bundles by group. Those that grant permissions are compared, the others grant none.
-const KNOWN: [(&str, &[&str]); 15] = [
-    ("", &["ConfigMap", "Secret", "Service", "ServiceAccount"]),
-    ("admissionregistration.k8s.io", &["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"]),
-    ("apiextensions.k8s.io", &["CustomResourceDefinition"]),
-    ("apiregistration.k8s.io", &["APIService"]),
-    ("apps", &["Deployment"]),
-    ("autoscaling.k8s.io", &["VerticalPodAutoscaler"]),
-    ("cert-manager.io", &["Certificate", "Issuer"]),
-    (
-        "console.openshift.io",
-        &["ConsoleCLIDownload", "ConsoleLink", "ConsolePlugin", "ConsoleQuickStart", "ConsoleYAMLSample"],
-    ),
-    ("monitoring.coreos.com", &["PodMonitor", "PrometheusRule", "ServiceMonitor"]),
-    ("monitoring.rhobs", &["PodMonitor", "PrometheusRule", "ServiceMonitor"]),
-    ("networking.k8s.io", &["NetworkPolicy"]),
-    ("operators.coreos.com", &["OperatorCondition"]),
-    ("policy", &["PodDisruptionBudget"]),
-    ("rbac.authorization.k8s.io", &["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
-    ("scheduling.k8s.io", &["PriorityClass"]),
-];
 
 /// Service accounts whose tokens a holder has: pods, and Secrets that get a token.
 pub(crate) type Accounts = BTreeMap<Subject, BTreeSet<Subject>>;
@@ -45,8 +24,9 @@ fn holder(object: &Value) -> Subject {
     Subject { kind, namespace, name }
 }
 
+/// Reports whether the permissions that objects of the kind grant are known: bundles usually have them.
 fn is_known(group: &str, kind: &str) -> bool {
-    KNOWN.iter().any(|(known, kinds)| *known == group && kinds.contains(&kind))
+    BundleKind::of(group, kind).is_some()
 }
 
 /// Holder and privileges of an object.

@@ -214,6 +214,16 @@ mod tests {
     }
 
     #[test]
+    fn kinds_of_bundles_are_in_the_phase_of_their_table() {
+        for kind in &olm_bundle::KINDS {
+            let object = json!({"apiVersion": format!("{}/v1", kind.group).trim_start_matches('/'), "kind": kind.kind,
+                "metadata": {"name": "a"}, "spec": {"service": {}}});
+            let phases = phases(vec![object], METADATA);
+            assert_eq!(phases[0].name, kind.phase, "{}/{}", kind.group, kind.kind);
+        }
+    }
+
+    #[test]
     fn object_without_metadata_gets_owner_labels() {
         let phases = phases(vec![json!({"apiVersion": "v1", "kind": "Pod", "status": {}})], METADATA);
         assert_eq!(phases[0].name, "deploy");

@@ -176,7 +176,7 @@ impl Input {
             (_, kind) => {
                 return report.problem(format!(
                     "{}: {}: a bundle cannot contain objects of this kind; let the operator create it, or leave \
-                     it out with --skip-kind {kind}; rule OBJ-1 of `bundle validate --rules` lists the kinds",
+                     it out with --skip-kind {kind}; `bundle validate --rules` lists the kinds",
                     object.origin,
                     object.label()
                 ));

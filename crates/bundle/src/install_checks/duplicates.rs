@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{ServingDeployments, text, title};
 use crate::bundle::{Bundle, group_of, name_of};
-use crate::objects;
+use crate::kinds::is_cluster_scoped;
 
 /// Group, kind, namespace and name, which identify an object on the cluster regardless of the version.
 type Identity<'a> = (&'a str, &'a str, &'a str, &'a str);
@@ -57,7 +57,7 @@ pub(super) fn conflicting_duplicates(
 
 fn identity(object: &Value) -> Identity<'_> {
     let kind = text(object, "/kind");
-    let namespace = if objects::is_cluster_scoped(kind) { "" } else { text(object, "/metadata/namespace") };
+    let namespace = if is_cluster_scoped(kind) { "" } else { text(object, "/metadata/namespace") };
     (group_of(object), kind, namespace, name_of(object))
 }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{DEFINITION, RBAC_GROUP, text, title};
 use crate::api_services;
 use crate::bundle::{group_of, name_of};
+use crate::kinds::{BundleKind, Scope};
 use crate::pointer::{list, texts};
 
 /// CRDs of OLM.
@@ -167,19 +168,15 @@ pub(super) fn reserved_name(
         (api_services::GROUP, "APIService") if SYSTEM_GROUPS.contains(&group) => of_system(),
         (_, DEFINITION) if SYSTEM_DEFINITIONS.contains(&name) => of_system(),
         (_, DEFINITION) => unapproved(object),
-        (
-            "" | RBAC_GROUP | "policy" | "networking.k8s.io" | "apps",
-            "ConfigMap"
-            | "Deployment"
-            | "NetworkPolicy"
-            | "PodDisruptionBudget"
-            | "Role"
-            | "RoleBinding"
-            | "Service"
-            | "ServiceAccount",
-        ) if in_system => of_system(),
+        (group, kind) if in_system && is_of_system(group, kind) => of_system(),
         _ => None,
     }
+}
+
+/// Reports whether OLM has objects of the kind in its namespace.
+fn is_of_system(group: &str, kind: &str) -> bool {
+    let built_in = BundleKind::of(group, kind).filter(|row| row.built_in.is_some());
+    built_in.is_some_and(|row| row.scope == Scope::InstallNamespace)
 }
 
 /// Reports a CRD in a group of Kubernetes without approval.

@@ -14,7 +14,7 @@ use serde_json::Value;
 pub use rule::{Right, Rule};
 
 use crate::bundle::group_of;
-use crate::objects::is_cluster_scoped;
+use crate::kinds::is_cluster_scoped;
 use crate::pointer::{list, text};
 
 const RBAC: &str = "rbac.authorization.k8s.io";
