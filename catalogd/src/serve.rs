@@ -14,7 +14,7 @@ use olm_serving::Service;
 use olm_serving::service::Fatal;
 use tokio_util::sync::CancellationToken;
 
-use crate::catalog::{self, Controller, measures, readiness};
+use crate::catalog::{self, Controller, metrics, readiness};
 use crate::content::{MIN_AGE, Store, SweepResult};
 use crate::flags::{Flags, GRAPHQL_GATE, METAS_GATE};
 use crate::http::graphql::{self, GraphQl};
@@ -50,7 +50,7 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     let (catalogs, interval) = (reader.clone(), flags.cluster_version_interval);
     let controller = Controller::new(&service, catalogs, Arc::clone(&store), puller, events, url, interval);
     let controller = Arc::new(controller);
-    measures::register(&service.metrics, reader.clone(), Arc::clone(&store), controller.polls());
+    metrics::register(&service.metrics, reader.clone(), Arc::clone(&store), controller.polls());
     let woken = Arc::clone(&controller);
     tokio::spawn(secrets.follow(move || woken.retry_all(), service.shutdown.clone()));
     let woken = Arc::clone(&controller);

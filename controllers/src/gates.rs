@@ -1,8 +1,9 @@
 //! The feature gates of operator-controller (docs/design/operations.md#feature-gates,
 //! docs/design/architecture.md#gates-and-certificates-per-install-file).
 
+use olm_api::ClusterExtension;
 use olm_bundle::Certificates;
-use olm_request::Settings;
+use olm_request::{ExtensionRules, Settings};
 use olm_resolve::DependencyMode;
 use olm_runtime::gates::{FeatureGates, Gate, Stage};
 
@@ -83,6 +84,19 @@ pub(crate) struct Features {
 }
 
 impl Features {
+    /// Rules of the annotations of an extension.
+    pub(crate) fn rules(self, extension: &ClusterExtension) -> ExtensionRules {
+        ExtensionRules::of(extension.metadata.annotations.as_ref(), self.settings)
+    }
+
+    /// `<namespace>/<name>` of the service account that applies and deletes the objects of the extension. `None`
+    /// means the service account of the controller.
+    pub(crate) fn account(self, extension: &ClusterExtension) -> Option<String> {
+        let spec = extension.spec.as_ref().filter(|_| self.impersonation)?;
+        let account = spec.service_account.as_ref().filter(|account| !account.name.is_empty())?;
+        Some(format!("{}/{}", spec.namespace, account.name))
+    }
+
     /// Reads the gates and logs those whose value has no effect.
     pub(crate) fn of(gates: &FeatureGates, dependencies: DependencyMode) -> Self {
         if !gates.enabled(REVISIONS) {

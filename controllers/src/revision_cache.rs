@@ -20,19 +20,21 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
+use crate::revision_writer::belongs_to;
+
 /// Maximum time that [`RevisionCache::until_contains`] waits for a watch event.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A change of a ClusterObjectSet. Subscribers receive it when the cache already contains this state or a later one.
 #[derive(Clone, Debug)]
-pub(crate) enum Change {
+pub(crate) enum RevisionChange {
     /// It was created or changed, or existed at the time of the subscription.
     Applied(Arc<ClusterObjectSet>),
     /// It was deleted. Holds the last known state.
     Deleted(Arc<ClusterObjectSet>),
 }
 
-impl Change {
+impl RevisionChange {
     /// Returns the ClusterObjectSet of any change.
     pub(crate) fn set(&self) -> &Arc<ClusterObjectSet> {
         let (Self::Applied(set) | Self::Deleted(set)) = self;
@@ -69,7 +71,7 @@ struct State {
     /// Names of the ClusterObjectSets that have ever had the extension's label, by extension. Readers check the
     /// label.
     names: HashMap<String, BTreeSet<String>>,
-    subscribers: Vec<mpsc::UnboundedSender<Change>>,
+    subscribers: Vec<mpsc::UnboundedSender<RevisionChange>>,
 }
 
 impl Default for RevisionCache {
@@ -129,8 +131,8 @@ impl RevisionCache {
         writer.apply_watcher_event(&event);
         let changes = match event {
             Event::Init | Event::InitApply(_) => return,
-            Event::Apply(set) => vec![Change::Applied(Arc::new(set))],
-            Event::Delete(set) => vec![Change::Deleted(Arc::new(set))],
+            Event::Apply(set) => vec![RevisionChange::Applied(Arc::new(set))],
+            Event::Delete(set) => vec![RevisionChange::Deleted(Arc::new(set))],
             Event::InitDone => relisted(before, store),
         };
         changes.iter().for_each(|change| state.note(change));
@@ -152,11 +154,11 @@ impl RevisionCache {
     }
 
     /// Stream of all changes from now on, preceded by one for each existing ClusterObjectSet.
-    pub(crate) fn subscribe(&self) -> impl Stream<Item = Change> + Send + use<> {
+    pub(crate) fn subscribe(&self) -> impl Stream<Item = RevisionChange> + Send + use<> {
         let (to, changes) = mpsc::unbounded_channel();
         let mut state = self.0.state.lock();
         for set in self.all() {
-            let _ = to.send(Change::Applied(set));
+            let _ = to.send(RevisionChange::Applied(set));
         }
         state.subscribers.push(to);
         UnboundedReceiverStream::new(changes)
@@ -200,6 +202,13 @@ impl RevisionCache {
         self.0.store.state()
     }
 
+    /// Revisions of an extension, unordered. An owner of the same name and another kind has none.
+    pub(crate) fn of_extension(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
+        let mut sets = self.labeled(extension);
+        sets.retain(|set| belongs_to(set, extension));
+        sets
+    }
+
     /// Returns the ClusterObjectSets with the label of this extension, sorted by name.
     pub(crate) fn labeled(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
         let state = self.0.state.lock();
@@ -232,14 +241,14 @@ impl RevisionCache {
 }
 
 impl State {
-    fn note(&mut self, change: &Change) {
+    fn note(&mut self, change: &RevisionChange) {
         let set = change.set();
         let Some(extension) = extension_label(set) else { return };
         match change {
-            Change::Applied(_) => {
+            RevisionChange::Applied(_) => {
                 self.names.entry(extension.to_owned()).or_default().insert(set.name_any());
             }
-            Change::Deleted(_) => {
+            RevisionChange::Deleted(_) => {
                 if let Some(names) = self.names.get_mut(extension) {
                     names.remove(&set.name_any());
                     if names.is_empty() {
@@ -252,12 +261,12 @@ impl State {
 }
 
 /// Returns the changes between the state `before` a list and the state after it.
-fn relisted(before: Vec<Arc<ClusterObjectSet>>, store: &Store<ClusterObjectSet>) -> Vec<Change> {
+fn relisted(before: Vec<Arc<ClusterObjectSet>>, store: &Store<ClusterObjectSet>) -> Vec<RevisionChange> {
     let is_gone = |set: &Arc<ClusterObjectSet>| {
         store.get(&ObjectRef::new(&set.name_any())).is_none_or(|now| now.uid() != set.uid())
     };
-    let deleted = before.into_iter().filter(is_gone).map(Change::Deleted);
-    deleted.chain(store.state().into_iter().map(Change::Applied)).collect()
+    let deleted = before.into_iter().filter(is_gone).map(RevisionChange::Deleted);
+    deleted.chain(store.state().into_iter().map(RevisionChange::Applied)).collect()
 }
 
 fn extension_label(set: &ClusterObjectSet) -> Option<&str> {
@@ -288,10 +297,10 @@ mod tests {
     }
 
     /// Returns the received changes as `+name` and `-name`, sorted.
-    fn seen(changes: &mut (impl Stream<Item = Change> + Unpin)) -> Vec<String> {
+    fn seen(changes: &mut (impl Stream<Item = RevisionChange> + Unpin)) -> Vec<String> {
         let mut seen = Vec::new();
         while let Some(Some(change)) = changes.next().now_or_never() {
-            let sign = if matches!(change, Change::Applied(_)) { '+' } else { '-' };
+            let sign = if matches!(change, RevisionChange::Applied(_)) { '+' } else { '-' };
             seen.push(format!("{sign}{}", change.set().name_any()));
         }
         seen.sort();

@@ -20,8 +20,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::Instant;
 
 use super::cluster_version::ClusterVersion;
-use super::decide::{UnpackRecord, served_reference};
-use super::measures::Polls;
+use super::decide::UnpackRecord;
+use super::metrics::Polls;
+use super::reference::served_reference;
 use super::unpack_error::{ContentError, UnpackError};
 use crate::content::Store;
 use crate::flags::STATUS_SUMMARY;

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use olm_api::cluster_catalog::{AvailabilityMode, CatalogSourceType, ImageSource};
+use olm_api::cluster_catalog::{AvailabilityMode, ImageSource};
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterCatalog, annotations, finalizers, labels};
 use tokio::time::Instant;
 
-use super::template::{Resolution, effective_reference};
+use super::reference::{Resolution, effective_reference, image, served_reference};
 
 const NO_CONTENT: &str = "no stored content found for this catalog";
 
@@ -31,7 +31,7 @@ pub struct UnpackRecord {
 
 /// Inputs of [`decide`].
 #[derive(Clone, Copy, Debug)]
-pub struct Observed<'a> {
+pub struct ObservedCatalog<'a> {
     /// The object.
     pub catalog: &'a ClusterCatalog,
     /// Reference of the image template, if the catalog has one. Followers do not need it.
@@ -79,7 +79,7 @@ pub enum Decision {
 }
 
 /// Chooses the next step. The checks stand in the order of docs/design/catalogd.md#reconcile-order.
-pub fn decide(observed: Observed<'_>) -> Decision {
+pub fn decide(observed: ObservedCatalog<'_>) -> Decision {
     let catalog = observed.catalog;
     if !observed.leading {
         return follow(catalog, observed.held);
@@ -114,7 +114,7 @@ pub fn decide(observed: Observed<'_>) -> Decision {
 
 /// Unpacks `reference` if there is a reason for it. `image` has the interval of its polls.
 fn poll(
-    observed: &Observed<'_>,
+    observed: &ObservedCatalog<'_>,
     image: &ImageSource,
     reference: &str,
     record: Option<&UnpackRecord>,
@@ -146,12 +146,6 @@ fn follow(catalog: &ClusterCatalog, held: Option<&str>) -> Decision {
     }
 }
 
-/// Digest reference in the status, if the catalog is served.
-pub fn served_reference(catalog: &ClusterCatalog) -> Option<&str> {
-    let reference = &catalog.status.as_ref()?.resolved_source.as_ref()?.image.ref_;
-    catalog.is_true(types::SERVING).then_some(reference.as_str())
-}
-
 /// `true` if the current generation was resolved to the held image, by this process or, according to the status, by
 /// an earlier one.
 fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Option<&UnpackRecord>) -> bool {
@@ -167,7 +161,7 @@ fn is_resolved_for_generation(catalog: &ClusterCatalog, held: &str, record: Opti
 
 /// `true` if the held content was resolved from `reference`. The status does not have the reference, so an earlier
 /// process proves that only for a catalog that has, and had, no template.
-fn is_resolved_from(observed: &Observed<'_>, reference: &str, record: Option<&UnpackRecord>) -> bool {
+fn is_resolved_from(observed: &ObservedCatalog<'_>, reference: &str, record: Option<&UnpackRecord>) -> bool {
     match record {
         Some(record) => record.reference.as_deref() == Some(reference),
         None => {
@@ -211,19 +205,6 @@ pub fn poll_interval(image: &ImageSource) -> Option<Duration> {
     const LONGEST_MINUTES: u64 = 150_000_000;
     let minutes = u64::try_from(image.poll_interval_minutes?).unwrap_or(1).clamp(1, LONGEST_MINUTES);
     Some(Duration::from_secs(minutes * 60))
-}
-
-/// The image source, or the message of the terminal error (docs/design/catalogd.md#reconcile-order).
-pub fn image(catalog: &ClusterCatalog) -> Result<&ImageSource, String> {
-    let source = &catalog.spec.source;
-    if source.type_ != CatalogSourceType::Image {
-        return Err(format!("terminal error: unknown source type {:?}", source.type_.as_str()));
-    }
-    let name = catalog.metadata.name.as_deref().unwrap_or_default();
-    source
-        .image
-        .as_ref()
-        .ok_or_else(|| format!("terminal error: error parsing ClusterCatalog {name:?}, image source is nil"))
 }
 
 /// `true` if the object carries our finalizer.
@@ -296,8 +277,8 @@ mod tests {
         held: Option<&'a str>,
         verified: bool,
         record: Option<&'a UnpackRecord>,
-    ) -> Observed<'a> {
-        Observed { catalog, template: None, held, verified, record, leading: true, now: clock(0) }
+    ) -> ObservedCatalog<'a> {
+        ObservedCatalog { catalog, template: None, held, verified, record, leading: true, now: clock(0) }
     }
 
     fn unpack(reason: &'static str) -> Decision {
@@ -456,7 +437,7 @@ mod tests {
             (&stopped, None, Decision::Nothing),
         ];
         for (catalog, held, expect) in rows {
-            let observed = Observed { leading: false, ..observe(catalog, held, false, None) };
+            let observed = ObservedCatalog { leading: false, ..observe(catalog, held, false, None) };
             assert_eq!(decide(observed), expect);
         }
     }

@@ -12,7 +12,7 @@ use olm_api::ClusterCatalog;
 use olm_serving::probes::Readiness;
 use tokio_util::sync::CancellationToken;
 
-use super::decide::served_reference;
+use super::reference::served_reference;
 use crate::content::Store;
 
 /// Name of the readiness check.

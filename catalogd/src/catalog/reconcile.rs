@@ -16,11 +16,12 @@ use tokio::time::Instant;
 
 use super::controller::{Controller, Reconciled};
 use super::decide::{
-    Decision, Observed, UnpackRecord, decide, has_finalizer, image, poll_interval, refresh_requested,
+    Decision, ObservedCatalog, UnpackRecord, decide, has_finalizer, poll_interval, refresh_requested,
 };
 use super::notices::{self, Notice};
+use super::reference::{effective_reference, image};
 use super::status::{Outcome, Signature, next, set_signature};
-use super::template::{effective_reference, report};
+use super::template::report;
 use super::unpack_error::UnpackError;
 
 /// Largest part added to the delay of a poll, so that catalogs do not poll at the same time.
@@ -35,7 +36,7 @@ impl Controller {
         let held = self.store.get(&name);
         let record = held.as_ref().and_then(|snapshot| self.record(&name, &snapshot.canonical));
         let template = if self.is_leading() { self.resolve(catalog).await } else { None };
-        let decision = decide(Observed {
+        let decision = decide(ObservedCatalog {
             catalog,
             template: template.as_ref(),
             held: held.as_ref().map(|snapshot| snapshot.canonical.as_str()),
@@ -268,7 +269,7 @@ impl Controller {
     fn publish_event(&self, catalog: &ClusterCatalog, next: &ClusterCatalogStatus) {
         let about = catalog.object_ref(&());
         if notices::is_over(next) {
-            self.events.over(&about, notices::UNAVAILABLE);
+            self.events.resolved(&about, notices::UNAVAILABLE);
         }
         match notices::notice(catalog.status.as_ref(), next) {
             Some(Notice::Updated(note)) => self.events.normal(about, notices::UPDATED, note),

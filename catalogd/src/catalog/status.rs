@@ -7,7 +7,7 @@ use olm_api::conditions::{self, Status, reasons, types};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus, Time};
 use olm_runtime::message::sanitize;
 
-use super::template::Resolution;
+use super::reference::Resolution;
 
 const UNPACKED: &str = "Successfully unpacked and stored content from resolved source";
 const SERVING: &str = "Serving desired content from resolved source";

@@ -8,18 +8,15 @@ use kube::runtime::reflector::ObjectRef;
 use kube::{Resource, ResourceExt};
 use olm_api::conditions::{self, Status, reasons, types};
 use olm_api::{ClusterCatalog, ClusterCatalogStatus};
-use olm_oci::{TemplateError, resolve_template};
+use olm_oci::resolve_template;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
 
 use super::controller::Controller;
-use super::decide::{image, served_reference};
 use super::notices;
+use super::reference::{Resolution, image};
 
 const RESOLVED: &str = "catalog image reference was successfully resolved";
-
-/// Reference of an image template, or the reason why it has none.
-pub type Resolution = Result<String, TemplateError>;
 
 impl Controller {
     /// Resolves the template of a catalog with the known version of the cluster. `None` without a template.
@@ -92,21 +89,6 @@ impl Controller {
     }
 }
 
-/// Reference that is pulled, polled and verified (docs/design/catalogd.md#image-templates). `configured` is that of the
-/// spec.
-pub(super) fn effective_reference<'a>(
-    catalog: &'a ClusterCatalog,
-    configured: &'a str,
-    resolution: Option<&'a Resolution>,
-) -> &'a str {
-    match resolution {
-        None => configured,
-        Some(Ok(reference)) => reference,
-        // Not that of the spec, if other content was served: it may be that of an older version.
-        Some(Err(_)) => served_reference(catalog).unwrap_or(configured),
-    }
-}
-
 /// Sets or removes the condition of the template.
 pub(super) fn report(
     status: &mut ClusterCatalogStatus,
@@ -135,7 +117,8 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
-    use super::super::decide::{Decision, Observed, UnpackRecord, decide};
+    use super::super::decide::{Decision, ObservedCatalog, UnpackRecord, decide};
+    use super::super::reference::effective_reference;
     use super::super::status::{Outcome, next};
     use super::*;
 
@@ -210,7 +193,7 @@ mod tests {
             ("resolvable again", &templated, Some(&good), Some(DIGEST), record(None), unpack(v31)),
         ];
         for (title, catalog, template, held, record, expected) in rows {
-            let decision = decide(Observed {
+            let decision = decide(ObservedCatalog {
                 catalog,
                 template,
                 held,

@@ -109,10 +109,9 @@ impl DependencyInputs {
         if query.rules.judges_dependencies() {
             let installed = self.extensions.iter().map(|one| &one.has);
             let owners = self.owners.iter().map(String::as_str).collect();
-            let insists = |other: &str, type_: &str| self.insists(other, type_);
-            let (surroundings, dependents) =
-                providers(installed, &owners, &self.served, query.name(), insists);
-            cluster_state = ClusterState { surroundings: Some(surroundings), dependents, ..cluster_state };
+            let protects = |other: &str, type_: &str| self.protects(other, type_);
+            let (providers, dependents) = providers(installed, &owners, &self.served, query.name(), protects);
+            cluster_state = ClusterState { providers: Some(providers), dependents, ..cluster_state };
         }
         if query.rules.settings.cluster_constraints {
             cluster_state.cluster = Some(self.served.facts());
@@ -147,7 +146,7 @@ impl DependencyInputs {
     }
 
     /// Reports whether changes must not break dependencies of this type that the extension has.
-    fn insists(&self, extension: &str, property_type: &str) -> bool {
+    fn protects(&self, extension: &str, property_type: &str) -> bool {
         let found = self.extensions.iter().find(|one| one.has.extension == extension);
         found.is_some_and(|one| one.protected && one.query.rules.counts(property_type))
     }

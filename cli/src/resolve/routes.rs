@@ -52,7 +52,7 @@ impl PlatformUpgrade {
     }
 }
 
-/// Requests of extensions of the cluster, with their catalogs and surroundings.
+/// Requests of extensions of the cluster, with their catalogs and providers.
 pub(super) struct Environment {
     pub(super) queries: Vec<Query>,
     pub(super) catalogs: Catalogs,

@@ -33,8 +33,8 @@ pub(super) async fn dependents(
     }
     let (sets, served) = (cluster.object_sets(session).await?, cluster.kinds(session).await?);
     let installed: Vec<Installed> = newest(&sets).into_values().map(|set| Installed::read(set).0).collect();
-    let insists = |other: &str, type_: &str| protected.get(other).is_some_and(|rules| rules.counts(type_));
+    let protects = |other: &str, type_: &str| protected.get(other).is_some_and(|rules| rules.counts(type_));
     let owners = sets.iter().filter_map(owner).collect();
-    let (available, dependents) = providers(installed.iter(), &owners, &served, &name, insists);
+    let (available, dependents) = providers(installed.iter(), &owners, &served, &name, protects);
     Ok(unmet(&available, &dependents))
 }

@@ -292,9 +292,9 @@ async fn unneeded_pull_is_cancelled() {
         // The extension no longer needs the registry.
         let files = files("1.0.0", &[]);
         bundles.store_pulled(&files);
-        bundles.pulls.release_unasked("demo");
+        bundles.pulls.release_unrequested("demo");
         bundles.rendered("demo", &image(&files), request(None)).await.unwrap();
-        bundles.pulls.release_unasked("demo");
+        bundles.pulls.release_unrequested("demo");
         second.until_connections(0).await;
         // The extension is deleted.
         pull(&first, &first.tagged("a")).await;

@@ -169,7 +169,7 @@ impl Writer {
     }
 
     /// Completes the file as content of `reference`, and renames it to its place.
-    pub(super) fn finish(self, reference: &str) -> Result<Content, WriteError> {
+    pub(super) fn finish(self, reference: &str) -> Result<CatalogContent, WriteError> {
         let Self { mut file, staging, place, offset, packages, .. } = self;
         let extent = |growing: Growing| Extent {
             ranges: growing.ranges,
@@ -184,19 +184,19 @@ impl Writer {
         file.write_all(&(text.len() as u64).to_le_bytes())?;
         file.flush()?;
         staging.persist(&place).map_err(io::Error::from)?;
-        Ok(Content { index, length: offset, file: File::open(&place)? })
+        Ok(CatalogContent { index, length: offset, file: File::open(&place)? })
     }
 }
 
 /// Complete content file. It remains readable while it is held, even after its removal.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct CatalogContent {
     index: Index,
     length: u64,
     file: File,
 }
 
-impl Content {
+impl CatalogContent {
     /// Opens a file that an earlier process may have written.
     ///
     /// # Errors
@@ -277,14 +277,19 @@ mod tests {
         "\n",
     );
 
-    fn write(folder: &Path, only: Option<&str>, lines: &str, limit: u64) -> Result<Content, WriteError> {
+    fn write(
+        folder: &Path,
+        only: Option<&str>,
+        lines: &str,
+        limit: u64,
+    ) -> Result<CatalogContent, WriteError> {
         let mut writer = Writer::create(folder.join(".0"), folder.join("x"), only, limit)?;
         writer.take_in(lines.as_bytes())?;
         writer.finish("r@sha256:1")
     }
 
-    fn open(folder: &Path) -> io::Result<Content> {
-        Content::open(&folder.join("x"), "r@sha256:1")
+    fn open(folder: &Path) -> io::Result<CatalogContent> {
+        CatalogContent::open(&folder.join("x"), "r@sha256:1")
     }
 
     #[test]
@@ -320,7 +325,7 @@ mod tests {
         let place = folder.path().join("x");
         assert!(open(folder.path()).is_err());
         drop(write(folder.path(), None, LINES, 1 << 20).unwrap());
-        assert!(Content::open(&place, "r@sha256:2").is_err());
+        assert!(CatalogContent::open(&place, "r@sha256:2").is_err());
         let whole = fs::read(&place).unwrap();
         for length in 0..whole.len() {
             fs::write(&place, &whole[..length]).unwrap();

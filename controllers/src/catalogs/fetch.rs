@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::io::{StreamReader, SyncIoBridge};
 use tokio_util::sync::CancellationToken;
 
-use super::content::{Content, PACKAGE_BYTES, WriteError, Writer};
+use super::content::{CatalogContent, PACKAGE_BYTES, WriteError, Writer};
 use super::generation::Generation;
 
 /// Maximum bytes of one catalog.
@@ -89,7 +89,7 @@ pub(super) enum SinglePackage {
 }
 
 /// Catalog at a catalogd.
-pub(super) struct Source {
+pub(super) struct CatalogEndpoint {
     /// Client that trusts the certificate of catalogd.
     pub(super) client: Client,
     /// Name of the catalog.
@@ -102,7 +102,7 @@ pub(super) struct Source {
     pub(super) stop: CancellationToken,
 }
 
-impl Source {
+impl CatalogEndpoint {
     /// Fetches one package: its objects and its `olm.package` object, which the package query does not return.
     pub(super) async fn fetch_package(
         &self,
@@ -133,7 +133,7 @@ impl Source {
     }
 
     /// Fetches the whole catalog.
-    pub(super) async fn fetch_whole(&self, generation: &Generation) -> Result<Content, FetchError> {
+    pub(super) async fn fetch_whole(&self, generation: &Generation) -> Result<CatalogContent, FetchError> {
         let answer = self.get("all", &[]).await?;
         if answer.status() != StatusCode::OK {
             return Err(unexpected(answer.status()));
@@ -181,7 +181,7 @@ impl Source {
         generation: &Generation,
         package: Option<&str>,
         answers: Vec<Response>,
-    ) -> Result<Content, FetchError> {
+    ) -> Result<CatalogContent, FetchError> {
         let bodies: Vec<_> = answers.into_iter().map(|answer| body(answer, self.stop.clone())).collect();
         let (staging, place) = generation.paths(package);
         let (reference, package) = (generation.reference.clone(), package.map(str::to_owned));

@@ -10,7 +10,7 @@ use futures::stream::FuturesUnordered;
 use olm_api::ClusterCatalog;
 use olm_request::served_image;
 
-use super::fetch::{FetchError, SinglePackage, Source};
+use super::fetch::{CatalogEndpoint, FetchError, SinglePackage};
 use super::generation::Generation;
 use super::{Catalogs, remove};
 
@@ -64,7 +64,7 @@ impl Catalogs {
         let stop = generation.ended.child_token();
         let _stop_at_the_end = stop.clone().drop_guard();
         let (client, hosts) = (self.pool.client(), self.hosts.clone());
-        let source = Source { client, catalog: name.to_owned(), base, hosts, stop };
+        let source = CatalogEndpoint { client, catalog: name.to_owned(), base, hosts, stop };
         tokio::select! {
             result = self.fetch_packages(&source, name, generation) => result,
             () = generation.ended.cancelled() => Ok(()),
@@ -75,7 +75,7 @@ impl Catalogs {
     /// catalogd serves no single packages.
     async fn fetch_packages(
         &self,
-        source: &Source,
+        source: &CatalogEndpoint,
         name: &str,
         generation: &Arc<Generation>,
     ) -> Result<(), FetchError> {
@@ -133,7 +133,7 @@ impl Catalogs {
 
     async fn fetch_whole(
         &self,
-        source: &Source,
+        source: &CatalogEndpoint,
         name: &str,
         generation: &Generation,
     ) -> Result<(), FetchError> {

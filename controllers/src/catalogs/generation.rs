@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::content::{Content, ReadError};
+use super::content::{CatalogContent, ReadError};
 
 const WHOLE: &str = "all";
 /// Number of staged files in this process. Each gets a unique name.
@@ -40,7 +40,7 @@ pub(super) struct Generation {
 
 #[derive(Debug, Default)]
 struct GenerationState {
-    whole: Option<Arc<Content>>,
+    whole: Option<Arc<CatalogContent>>,
     /// File names of single packages.
     files: HashSet<String>,
     packages: BTreeMap<String, Package>,
@@ -88,7 +88,7 @@ impl PreparedPackage {
 /// Location of a package.
 #[derive(Clone)]
 pub(super) enum PackageLocation {
-    Whole(Arc<Content>),
+    Whole(Arc<CatalogContent>),
     File(PathBuf),
 }
 
@@ -102,7 +102,7 @@ impl PackageLocation {
     ) -> Result<Option<PackageIndex>, ReadError> {
         let content = match self {
             Self::Whole(content) => content.package(package)?,
-            Self::File(path) => Content::open(path, reference)?.package(package)?,
+            Self::File(path) => CatalogContent::open(path, reference)?.package(package)?,
         };
         Ok((!content.is_empty()).then(|| PackageIndex::new(&content, indexing)))
     }
@@ -121,7 +121,7 @@ impl Generation {
             let name = entry.file_name().to_string_lossy().into_owned();
             let is_hash = name.len() == 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
             if name == WHOLE {
-                state.whole = Content::open(&entry.path(), reference).ok().map(Arc::new);
+                state.whole = CatalogContent::open(&entry.path(), reference).ok().map(Arc::new);
             }
             if is_hash {
                 state.files.insert(name);
@@ -245,7 +245,7 @@ impl Generation {
     }
 
     /// Records the whole catalog as cached. Returns `true` if extensions must be notified.
-    pub(super) fn record_whole(&self, content: Content) -> bool {
+    pub(super) fn record_whole(&self, content: CatalogContent) -> bool {
         let mut state = self.state.lock();
         state.whole = Some(Arc::new(content));
         state.record_success(false);

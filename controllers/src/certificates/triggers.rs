@@ -221,7 +221,7 @@ impl Provider {
         self.with_state(&owner, |_| ());
         match self.pass(&owner).await {
             Ok(until) => {
-                self.events.over(&owner.about, FAILED);
+                self.events.resolved(&owner.about, FAILED);
                 Ok(if until == Timestamp::MAX {
                     Action::await_change()
                 } else {

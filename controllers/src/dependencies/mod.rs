@@ -99,20 +99,20 @@ impl Dependencies {
     /// that rely on APIs of that extension or others. The surroundings exclude the bundle that `except` has
     /// installed.
     ///
-    /// `insists(extension, property_type)` reports whether the extension must not be broken, as for [`providers`].
+    /// `protects(extension, property_type)` reports whether the extension must not be broken, as for [`providers`].
     ///
     /// # Errors
     /// The API server does not answer.
-    pub(crate) async fn surroundings(
+    pub(crate) async fn available_providers(
         &self,
         except: &str,
-        insists: impl Fn(&str, &str) -> bool,
+        protects: impl Fn(&str, &str) -> bool,
     ) -> Result<(AvailableProviders, Vec<Dependent>), InstallError> {
         let apis = self.apis().await?;
         let sets = self.revisions.all();
         let owners = sets.iter().filter_map(|set| owner(set)).collect();
         let installed = self.installed(&sets);
-        Ok(providers(installed.iter().map(Arc::as_ref), &owners, &apis.served, except, insists))
+        Ok(providers(installed.iter().map(Arc::as_ref), &owners, &apis.served, except, protects))
     }
 
     /// Returns the facts about the cluster that bundles may constrain.

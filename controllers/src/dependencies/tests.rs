@@ -59,11 +59,11 @@ async fn dependency_providers_and_served_apis_are_read_from_cluster() {
     // CRDs of an extension are its APIs. CRDs of other owners are external (case additions-e18).
     eventually("discovery shows what is established", async || {
         dependencies.changed();
-        let (around, _) = dependencies.surroundings("app", |_, _| true).await.unwrap();
+        let (around, _) = dependencies.available_providers("app", |_, _| true).await.unwrap();
         ["v1", "v1beta1"].iter().all(|version| around.served.contains(&gvk(version, "Spare")))
     })
     .await;
-    let (around, dependents) = dependencies.surroundings("app", |_, _| true).await.unwrap();
+    let (around, dependents) = dependencies.available_providers("app", |_, _| true).await.unwrap();
     assert!(dependents.is_empty());
     assert_eq!(around.providers.len(), 1);
     let toolbox = &around.providers[0];
@@ -158,7 +158,7 @@ async fn installed_bundle_is_announced_after_first_use() {
         // A failed result is shared too.
         let failure = dependencies.cluster_facts().await.map(drop).unwrap_err();
         assert!(failure.message.starts_with("finding out what the cluster serves: "), "{failure}");
-        assert_eq!(dependencies.surroundings("x", |_, _| true).await.map(drop).unwrap_err(), failure);
+        assert_eq!(dependencies.available_providers("x", |_, _| true).await.map(drop).unwrap_err(), failure);
         revisions.inject(Event::Apply(set("b", 1, &[])));
         eventually("the bundle is announced", async || count() == 1).await;
     };

@@ -13,8 +13,8 @@ use olm_revision::object::ObjectKey;
 use olm_revision::plan::controller;
 use serde_json::Value;
 
-use super::Context;
-use super::decide::{Observed, RevisionInputs};
+use super::decide::{ObservedExtension, RevisionInputs};
+use super::install::Installer;
 use crate::install_error::InstallError;
 use crate::revision::impersonation;
 use crate::revision_writer::RevisionPlan;
@@ -43,7 +43,7 @@ impl ExistingObject {
     }
 }
 
-impl Observed<'_> {
+impl ObservedExtension<'_> {
     /// Reports whether a new revision adopts the objects of the annotation. A digest that a revision has recorded adopts
     /// nothing again.
     pub(super) fn adopts(&self) -> bool {
@@ -54,14 +54,14 @@ impl Observed<'_> {
     }
 }
 
-impl Context {
+impl Installer<'_> {
     /// The draft of a new revision with permission to adopt the objects of the annotation, and their names.
     ///
     /// # Errors
     /// An object cannot be read, or the digest is that of other objects.
     pub(super) async fn adopting(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         inputs: &RevisionInputs,
         draft: Draft,
         plan: &RevisionPlan,
@@ -77,8 +77,8 @@ impl Context {
                 None => (draft, Vec::new()),
             });
         };
-        let user = impersonation::user(inputs.account.as_ref(), &self.parts.system_namespace);
-        let cluster = KubeCluster::new(self.parts.client.clone());
+        let user = impersonation::user(inputs.account.as_ref(), self.system_namespace);
+        let cluster = KubeCluster::new(self.client.clone());
         let cluster = match user.map_err(InstallError::blocked)? {
             Some(user) => cluster.acting_as(user),
             None => cluster,

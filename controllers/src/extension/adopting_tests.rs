@@ -208,7 +208,7 @@ async fn objects_are_read_as_the_service_account_of_the_extension() {
     };
     let plan = context.revisions.plan("demo", &draft(), None).await.unwrap();
     let mut inputs = observed.inputs(&bundle);
-    assert!(context.adopting(&observed, &inputs, draft(), &plan).await.is_ok());
+    assert!(context.installer().adopting(&observed, &inputs, draft(), &plan).await.is_ok());
     for (account, class, text) in [
         ("ns/installer", ErrorClass::Retry, "User \"system:serviceaccount:ns:installer\" cannot get"),
         (
@@ -218,7 +218,7 @@ async fn objects_are_read_as_the_service_account_of_the_extension() {
         ),
     ] {
         inputs.account = Some(account.to_owned());
-        let failure = context.adopting(&observed, &inputs, draft(), &plan).await.unwrap_err();
+        let failure = context.installer().adopting(&observed, &inputs, draft(), &plan).await.unwrap_err();
         assert!(failure.class == class && failure.message.contains(text), "{failure:?}");
     }
 }

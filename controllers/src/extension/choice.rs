@@ -154,7 +154,7 @@ pub(crate) struct ChoiceRequest<'a> {
 
 /// Keeps the revision that is rolling out as the target while the version range admits it, unless the extension has
 /// `changed` since the last reconcile (docs/design/apply.md#choice-of-the-bundle).
-pub(crate) fn underway(question: ChoiceRequest<'_>, changed: bool) -> Option<Choice> {
+pub(crate) fn rolling_choice(question: ChoiceRequest<'_>, changed: bool) -> Option<Choice> {
     let ChoiceRequest { filter, states, rules } = question;
     let changed = changed || states.is_newest_removed;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
@@ -299,7 +299,7 @@ impl<'a> ChoiceRequest<'a> {
         let requeue = error.held().iter().any(|held| is_by_others(&held.reason));
         // Without a new choice, keep the revision that is rolling out, or else the installed one.
         let is_held = !error.held().is_empty();
-        let kept = states.newest();
+        let kept = states.newest_active();
         let kept = kept.filter(|_| is_held || !inputs.catalog_exists);
         let deprecation =
             if inputs.catalog_exists { DeprecationData::Unchanged } else { DeprecationData::None };

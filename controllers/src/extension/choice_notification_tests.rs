@@ -76,7 +76,8 @@ fn condition_needs_an_installed_bundle_and_catalogs() {
     assert_eq!(found(&pinned, &notified(), &inputs(vec![down])), "unchanged");
     let rolling = states(&[set(1, "Active", false)]);
     let (filter, rules) = (filter(&json!({})), notified());
-    let choice = underway(ChoiceRequest { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
+    let choice =
+        rolling_choice(ChoiceRequest { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
     assert_eq!(shown(&choice.findings), "unchanged");
 }
 

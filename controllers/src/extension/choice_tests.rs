@@ -62,7 +62,7 @@ fn inputs(catalogs: Vec<Catalog>) -> ResolutionInputs {
 }
 
 fn surrounded(by: AvailableProviders) -> ClusterState {
-    ClusterState { surroundings: Some(by), ..ClusterState::default() }
+    ClusterState { providers: Some(by), ..ClusterState::default() }
 }
 
 /// Inputs with these catalogs, each with the package without additional properties.
@@ -90,7 +90,7 @@ fn version(
     let rules = ExtensionRules::default();
     let (filter, states) = (filter(more), states(sets));
     let question = ChoiceRequest { filter: &filter, states: &states, rules: &rules };
-    let choice = underway(question, changed).map_or_else(|| decided(more, sets, &rules, inputs), Ok);
+    let choice = rolling_choice(question, changed).map_or_else(|| decided(more, sets, &rules, inputs), Ok);
     choice.map(|choice| choice.target.version).map_err(|refusal| refusal.failure.message)
 }
 
@@ -399,8 +399,8 @@ fn best_effort_waits_for_content_before_skipping_catalog() {
     assert!(inputs.awaits_content() && !plain(&["main"]).awaits_content());
     let settings = Settings { best_effort: true, ..Settings::default() };
     let rules = ExtensionRules { settings, ..ExtensionRules::default() };
-    assert!(decided(&json!({}), &[], &rules.patient(true), &inputs).unwrap_err().awaits_content);
-    let choice = decided(&json!({}), &[], &rules.patient(false), &inputs).unwrap();
+    assert!(decided(&json!({}), &[], &rules.awaiting_content(true), &inputs).unwrap_err().awaits_content);
+    let choice = decided(&json!({}), &[], &rules.awaiting_content(false), &inputs).unwrap();
     assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [slow]");
 }
 
@@ -436,7 +436,7 @@ fn rollout_ends_when_the_newest_revision_is_removed() {
     let rows = [(set(3, "Active", false), Some("3.0.0")), (archived, None), (deleted, None)];
     for (newest, expected) in rows {
         let states = states(&[set(1, "Active", true), set(2, "Active", false), newest]);
-        let choice = underway(ChoiceRequest { filter: &filter, states: &states, rules: &rules }, false);
+        let choice = rolling_choice(ChoiceRequest { filter: &filter, states: &states, rules: &rules }, false);
         assert_eq!(choice.map(|choice| choice.target.version).as_deref(), expected);
     }
 }
@@ -446,7 +446,8 @@ fn rollout_leaves_conditions_unchanged() {
     let rolling = states(&[set(1, "Active", false)]);
     let rules = check();
     let filter = filter(&json!({}));
-    let choice = underway(ChoiceRequest { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
+    let choice =
+        rolling_choice(ChoiceRequest { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
     let unchanged =
         Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, ..Findings::default() };
     assert_eq!(choice.findings, unchanged);

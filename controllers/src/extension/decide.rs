@@ -17,7 +17,7 @@ use super::rollback::{self, RollbackStep};
 use crate::install_error::InstallError;
 use crate::preflight::CrdVerdict;
 
-pub(super) struct Observed<'a> {
+pub(super) struct ObservedExtension<'a> {
     pub extension: &'a ClusterExtension,
     pub name: String,
     pub rules: ExtensionRules,
@@ -32,7 +32,7 @@ pub(super) struct Observed<'a> {
     pub operator_condition: bool,
     /// Namespaces that the extension selects by label.
     pub selected: Option<SelectedNamespaces>,
-    /// Decision about the namespace list, see [`Observed::settle_namespaces`].
+    /// Decision about the namespace list, see [`ObservedExtension::settle_namespaces`].
     pub list: NamespaceList,
 }
 
@@ -78,7 +78,7 @@ pub(super) enum Decision {
     Install { choice: Choice, inputs: Box<RevisionInputs> },
 }
 
-impl<'a> Observed<'a> {
+impl<'a> ObservedExtension<'a> {
     /// Current status of the extension.
     pub(super) fn status(&self) -> Option<&'a ClusterExtensionStatus> {
         self.extension.status.as_ref()
@@ -119,7 +119,7 @@ impl<'a> Observed<'a> {
 
     /// Reports whether the newest active revision has this bundle.
     pub(super) fn is_newest(&self, target: &BundleIdentity) -> bool {
-        let newest = self.states.newest();
+        let newest = self.states.newest_active();
         newest.is_some_and(|newest| {
             let same = !is_other(&newest.bundle, target) && newest.bundle.release == target.release;
             same && newest.image == target.image
@@ -155,7 +155,7 @@ impl<'a> Observed<'a> {
 
 /// Decides on the next step. `newest` is the current newest revision.
 pub(super) fn decide(
-    observed: &Observed<'_>,
+    observed: &ObservedExtension<'_>,
     choice: Result<Choice, Box<ResolutionFailure>>,
     memory: &ExtensionMemory,
     newest: Option<&ClusterObjectSet>,
@@ -181,14 +181,14 @@ pub(super) fn decide(
     let is_newest = |made: &&super::memory::RevisionRecord| {
         newest.is_some_and(|set| made.newest == RevisionFingerprint::of(set))
     };
-    match made.filter(is_newest).filter(|_| newest.is_some_and(is_well)) {
+    match made.filter(is_newest).filter(|_| newest.is_some_and(is_progressing)) {
         Some(made) => Decision::Keep { choice, crds: made.crds.clone() },
         None => Decision::Install { choice, inputs: Box::new(inputs) },
     }
 }
 
 /// Reports whether a revision is rolling out, has rolled out, or has no condition yet.
-fn is_well(set: &ClusterObjectSet) -> bool {
+fn is_progressing(set: &ClusterObjectSet) -> bool {
     let reason = set.condition(types::PROGRESSING).map(|condition| condition.reason.as_str());
     matches!(reason, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED))
 }

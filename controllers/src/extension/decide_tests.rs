@@ -13,11 +13,11 @@ pub(in crate::extension) fn observed<'a>(
     extension: &'a ClusterExtension,
     rules: ExtensionRules,
     sets: &[Arc<ClusterObjectSet>],
-) -> Observed<'a> {
+) -> ObservedExtension<'a> {
     let states = states(sets);
     let sets = sets.to_vec();
     let (name, account, edited, operator_condition) = ("demo".to_owned(), None, false, false);
-    Observed {
+    ObservedExtension {
         extension,
         name,
         rules,
@@ -88,7 +88,7 @@ fn awaited_catalog_is_refused_unless_status_is_current() {
         (&known, false, false, "refuse"),
         (&new, false, true, "refuse"),
     ] {
-        let observed = Observed { edited, ..observed(extension, ExtensionRules::default(), &[]) };
+        let observed = ObservedExtension { edited, ..observed(extension, ExtensionRules::default(), &[]) };
         assert_eq!(name(&decide(&observed, refusal(awaits), &memory, None)), expected);
     }
 }

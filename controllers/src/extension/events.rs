@@ -6,7 +6,7 @@ use olm_api::conditions::{self, Status, types};
 use olm_resolve::{Explanation, Fate, LeftOut};
 
 use super::findings::Findings;
-use super::install::Installation;
+use super::installation::{CreatedRevision, Installation};
 use crate::preflight::CrdVerdict;
 
 pub(super) const RESOLVED: &str = "Resolved";
@@ -81,7 +81,7 @@ fn news(
 }
 
 /// Reasons of [`of_change`] that the status refutes. `Unknown` refutes nothing.
-pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
+pub(super) fn resolved(status: &ClusterExtensionStatus) -> Vec<&'static str> {
     let is = |type_, value: Status| {
         conditions::find(&status.conditions, type_).map(|condition| condition.status == value.as_str())
     };
@@ -93,24 +93,29 @@ pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
 
 /// Events of an installation.
 pub(super) fn of_installation(installation: &Installation) -> Vec<ExtensionEvent> {
-    let definitions = match &installation.definitions {
+    let crds = match &installation.crds {
         CrdVerdict::Safe => None,
         CrdVerdict::Accepted(text) => Some(format!("accepted: {text}")),
         CrdVerdict::Held(text) => Some(text.clone()),
     };
-    let definitions = definitions.map(|note| ExtensionEvent::warning(CRD_CHECK_FAILED, note));
-    let warnings = &installation.warnings;
-    let warnings =
-        (!warnings.is_empty()).then(|| ExtensionEvent::warning(APPLIED_WITH_WARNINGS, warnings.join("; ")));
-    let overridden = installation.overridden.as_ref().map(|blocker| {
+    let crds = crds.map(|note| ExtensionEvent::warning(CRD_CHECK_FAILED, note));
+    let mut events: Vec<ExtensionEvent> = crds.into_iter().collect();
+    let Some(CreatedRevision { set, warnings, overridden, adopted, .. }) = installation.created() else {
+        return events;
+    };
+    if !warnings.is_empty() {
+        events.push(ExtensionEvent::warning(APPLIED_WITH_WARNINGS, warnings.join("; ")));
+    }
+    if let Some(blocker) = overridden {
         let key = olm_api::annotations::EXT_IGNORE_OPERATOR_CONDITION;
-        ExtensionEvent::warning(OVERRIDE_USED, format!("{blocker}; replaced because of annotation {key}"))
-    });
-    let adopting = installation.made.as_ref().filter(|_| !installation.adopted.is_empty()).map(|made| {
-        let note = format!("revision {} adopts {}", made.set.name_any(), installation.adopted.join(", "));
-        ExtensionEvent::normal(ADOPTING, note)
-    });
-    definitions.into_iter().chain(warnings).chain(overridden).chain(adopting).collect()
+        let note = format!("{blocker}; replaced because of annotation {key}");
+        events.push(ExtensionEvent::warning(OVERRIDE_USED, note));
+    }
+    if !adopted.is_empty() {
+        let note = format!("revision {} adopts {}", set.name_any(), adopted.join(", "));
+        events.push(ExtensionEvent::normal(ADOPTING, note));
+    }
+    events
 }
 
 /// Event of a refusal, unless the old status has the same message.
@@ -248,7 +253,7 @@ mod tests {
             (types::DEPENDENCIES_SATISFIED, Status::Unknown, vec![]),
         ];
         for (type_, value, expected) in rows {
-            assert_eq!(over(&status(type_, value, "m")), expected, "{type_} {value:?}");
+            assert_eq!(resolved(&status(type_, value, "m")), expected, "{type_} {value:?}");
         }
     }
 

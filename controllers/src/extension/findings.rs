@@ -76,14 +76,14 @@ impl Findings {
     }
 
     /// Adds the verdict of the CRD check about the target bundle.
-    pub(super) fn add_definitions(
+    pub(super) fn add_crd_verdict(
         &mut self,
-        definitions: &CrdVerdict,
+        crds: &CrdVerdict,
         next: &BundleIdentity,
         rules: &ExtensionRules,
         states: &RevisionStates,
     ) {
-        match definitions {
+        match crds {
             CrdVerdict::Safe => {}
             CrdVerdict::Accepted(text) => {
                 self.accepted = Some(text.clone()).filter(|_| rules.crd_check == Some(CrdCheck::Warn));
@@ -93,7 +93,7 @@ impl Findings {
                 let is_upgrade = installed.is_some_and(|installed| is_other(&installed.bundle, next));
                 if is_upgrade && rules.reports_upgrades() {
                     self.available_version = available_version(next, rules, states);
-                    self.upgrade = Finding::State(held_by_definitions(next, why));
+                    self.upgrade = Finding::State(held_by_crd_check(next, why));
                 }
             }
         }
@@ -189,7 +189,7 @@ fn release(rule: &HeldReason) -> (&'static str, String) {
 }
 
 /// State of `UpgradeAvailable` for a version that the CRD check holds back. `why` is the text of the check.
-pub(super) fn held_by_definitions(bundle: &BundleIdentity, why: &str) -> ConditionState {
+pub(super) fn held_by_crd_check(bundle: &BundleIdentity, why: &str) -> ConditionState {
     let BundleIdentity { name, version, .. } = bundle;
     let message = format!(
         "bundle {name} version {version} is available and held back: {why}; to release it, change annotation {} (no help \

@@ -99,7 +99,7 @@ pub(super) fn version(version: &'static str, says: &str) -> Release {
 }
 
 struct RunningController {
-    context: Arc<Context>,
+    context: Arc<ExtensionController>,
     stop: CancellationToken,
     work: JoinHandle<()>,
 }
@@ -162,7 +162,7 @@ impl Fixture {
         parts.features.status_summary = self.status_summary;
         parts.features.extension_plans = self.extension_plans;
         let (store, writer) = reflector::store();
-        let mut context = Context::new(parts, store);
+        let mut context = ExtensionController::new(parts, store);
         context.ref_secrets = RefSecrets::new(&client, SYSTEM, std::time::Duration::ZERO);
         let context = Arc::new(context);
         let (passes, ended) = (Arc::clone(&context), stop.clone());
@@ -186,7 +186,7 @@ impl Fixture {
         work.await.unwrap();
     }
 
-    pub(super) fn context(&self) -> &Arc<Context> {
+    pub(super) fn context(&self) -> &Arc<ExtensionController> {
         &self.running.as_ref().unwrap().context
     }
 

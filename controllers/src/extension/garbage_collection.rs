@@ -8,7 +8,7 @@ use olm_api::ClusterExtension;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::Context;
+use super::ExtensionController;
 
 /// Channel for extensions to requeue.
 pub(super) type RequeueSender = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
@@ -18,7 +18,7 @@ const ROUND: Duration = Duration::from_secs(5);
 /// Rounds between two sweeps of the bundle content on disk.
 const CONTENT_ROUNDS: u32 = 12;
 
-impl Context {
+impl ExtensionController {
     /// Runs the garbage collection until dropped.
     pub(super) async fn collect_garbage(&self, requeue: &RequeueSender) {
         // Before the first lists, all content would seem unused.
@@ -60,7 +60,7 @@ impl Context {
             .follow(|extension, revision| {
                 self.memories.content_lost(extension);
                 // A Secret of a deleted or archived revision is not needed.
-                let sets = self.revisions_of(extension);
+                let sets = self.parts.cache.of_extension(extension);
                 if sets.iter().any(|set| set.is_active() && set.name_any() == revision) {
                     requeue_extension(requeue, extension);
                 }

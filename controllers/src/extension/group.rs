@@ -7,22 +7,24 @@ use std::sync::Arc;
 use futures::future::join_all;
 use jiff::Timestamp;
 use kube::ResourceExt;
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 use olm_api::ClusterExtension;
 use olm_api::conditions::{reasons, types};
 use olm_request::{ClusterState, ExtensionRules, GroupMember, Installed, WindowState};
 use olm_resolve::CatalogError;
 use olm_revision::generate::BundleIdentity;
 
-use super::Context;
-use super::choice;
-use super::revisions;
+use super::inputs::Resolver;
+use super::memory::Memories;
+use super::{choice, revisions};
+use crate::catalogs::Catalogs;
+use crate::gates::Features;
 
 /// Bundles of the other members that move in the same step, by extension.
 pub(super) type Together = BTreeMap<String, String>;
 
-impl Context {
-    /// Adds the step of the upgrade group, if the extension has one, to its surroundings. Returns `true` if a catalog of
+impl Resolver<'_> {
+    /// Adds the step of the upgrade group, if the extension has one, to its providers. Returns `true` if a catalog of
     /// a member has content that is not cached yet.
     pub(super) async fn add_group(
         &self,
@@ -30,11 +32,10 @@ impl Context {
         rules: &ExtensionRules,
         cluster_state: &mut ClusterState,
     ) -> bool {
-        let Some(group) = rules.upgrade_group.as_deref().filter(|_| cluster_state.surroundings.is_some())
-        else {
+        let Some(group) = rules.upgrade_group.as_deref().filter(|_| cluster_state.providers.is_some()) else {
             return false;
         };
-        let extensions = self.extensions_in_store.state();
+        let extensions = self.extensions.state();
         let members = extensions.iter().map(|member| self.member(member, group));
         let members: Vec<GroupMember> = join_all(members).await.into_iter().flatten().collect();
         let mut answers = members.iter().flat_map(|member| &member.catalogs);
@@ -45,22 +46,32 @@ impl Context {
 
     /// The extension as a member of this group. `None` if it is not a member, or has no installed bundle.
     async fn member(&self, extension: &Arc<ClusterExtension>, group: &str) -> Option<GroupMember> {
-        let rules = self.rules(extension);
+        let rules = self.features.rules(extension);
         rules.group_of(extension).filter(|own| *own == group)?;
         let filter = extension.spec.as_ref()?.source.catalog.clone()?;
         let name = extension.name_any();
-        let sets = self.revisions_of(&name);
+        let sets = self.cache.of_extension(&name);
         let states = revisions::states_of(extension, &sets);
         let installed = states.installed?.bundle;
         let moved = states.rolling_out.last();
         let moved = moved.and_then(|newest| sets.iter().find(|set| set.name_any() == newest.name));
         let moved = moved.map(|set| Installed::read(set).0.provider(&Default::default()));
-        let all = self.parts.catalog_store.state();
+        let all = self.catalog_store.state();
         let selected = choice::selected(&filter, &all).unwrap_or_default();
         let catalogs = self.ask(&selected, &filter.package_name, rules.indexing()).await;
         Some(GroupMember { extension: name, filter, installed, rules, catalogs, moved })
     }
+}
 
+/// Members of upgrade groups that are ready.
+pub(super) struct UpgradeGroups<'a> {
+    pub catalogs: &'a Catalogs,
+    pub extensions: &'a Store<ClusterExtension>,
+    pub memories: &'a Memories,
+    pub features: Features,
+}
+
+impl UpgradeGroups<'_> {
     /// Records that the extension is ready for the target. Returns why it must not take it yet: another member of the
     /// step is not ready.
     pub(super) fn awaited_member(
@@ -78,13 +89,13 @@ impl Context {
         if !ready(extension, &target.name) {
             self.memories.with(extension, |memory| memory.ready = Some(target.name.clone()));
             // The other members may wait for this one only.
-            self.parts.catalogs.requeue_extensions();
+            self.catalogs.requeue_extensions();
         }
-        let found = |member: &str| self.extensions_in_store.get(&ObjectRef::new(member));
+        let found = |member: &str| self.extensions.get(&ObjectRef::new(member));
         // A window may have closed since the member was ready.
         let is_stopped = |member: &str| {
             found(member).is_some_and(|found| {
-                let rules = self.rules(&found);
+                let rules = self.features.rules(&found);
                 let window = rules.approval.windows.state(Timestamp::now());
                 rules.paused || matches!(window, WindowState::Closed { .. })
             })

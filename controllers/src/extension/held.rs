@@ -16,8 +16,8 @@ use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
 use super::choice::Choice;
-use super::decide::Observed;
-use super::plans::{self, PlanId, Source};
+use super::decide::ObservedExtension;
+use super::plans::{self, PlanId, PlanSource};
 use crate::install_error::{ErrorClass, InstallError};
 
 /// Limit of the requeue delay. Timers do not follow steps of the wall clock, nor run while a machine is suspended.
@@ -25,7 +25,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5 * 60);
 
 /// Plan of a new revision.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Plan {
+pub(super) struct ProposedPlan {
     pub change: PlannedChange,
     /// Summary of the changes.
     pub summary: String,
@@ -40,7 +40,7 @@ pub(super) struct Plan {
 /// Plan that waits.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct HeldPlan {
-    pub plan: Plan,
+    pub plan: ProposedPlan,
     pub cause: HoldCause,
     /// Delay until the next opening of a window or the next attempt. An approval triggers a reconcile by itself.
     pub wait: Option<Duration>,
@@ -66,7 +66,7 @@ pub(super) struct NewRevision<'a> {
     pub namespace: &'a str,
 }
 
-impl Plan {
+impl ProposedPlan {
     /// Plan of a new revision. `lacks_object` reports whether the ExtensionPlan with this identity has to be created.
     pub(super) fn of(new: &NewRevision<'_>, lacks_object: impl FnOnce(&PlanId) -> bool) -> Self {
         let NewRevision { existing, content, target, catalog, image, digest, phases, .. } = *new;
@@ -87,7 +87,7 @@ impl Plan {
         if lacks_object(&plan.id()) {
             let (id, summary) = (&plan.id(), &plan.summary);
             let (extension, image_digest, before, after) = (new.extension, image, &before, &after);
-            let source = Source { extension, id, target, catalog, image_digest, summary, before, after };
+            let source = PlanSource { extension, id, target, catalog, image_digest, summary, before, after };
             plan.content = Some(Box::new(plans::content(&source)));
         }
         plan
@@ -127,10 +127,10 @@ impl HeldPlan {
     /// State of `UpgradeAvailable` while something is installed, or the reason why nothing is.
     pub(super) fn report(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         choice: &Choice,
     ) -> Result<ConditionState, InstallError> {
-        let Plan { change, summary, .. } = &self.plan;
+        let ProposedPlan { change, summary, .. } = &self.plan;
         let bundle = choice.described();
         let what = match self.cause {
             _ if change.changes_bundle && !change.is_first => format!("{bundle} is available"),

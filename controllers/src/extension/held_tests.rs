@@ -9,7 +9,7 @@ fn held(is_first: bool, changes_bundle: bool, cause: HoldCause) -> HeldPlan {
         Some("OperatorCondition ns/demo.v1.0.0: the operator is not upgradeable: moving".to_owned());
     let change = PlannedChange { digest, is_first, changes_bundle, blocker, ..PlannedChange::default() };
     let summary = "1 object created, 0 changed, 0 deleted".to_owned();
-    let plan = Plan { change, summary, operator_condition: None, revision: 2, content: None };
+    let plan = ProposedPlan { change, summary, operator_condition: None, revision: 2, content: None };
     HeldPlan { plan, cause, wait: None }
 }
 

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::join_all;
 use kube::ResourceExt;
+use kube::runtime::reflector::Store;
 use olm_api::cluster_extension::CatalogFilter;
 use olm_api::conditions::types;
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
@@ -17,32 +19,55 @@ use olm_runtime::traces::TRACES;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::Context;
 use super::choice::{self, Choice, ChoiceRequest, ResolutionFailure, ResolutionInputs};
-use super::decide::Observed;
+use super::decide::ObservedExtension;
 use super::findings::Hints;
+use super::memory::Memories;
+use super::removal::protects;
 use super::rollback;
+use crate::catalogs::Catalogs;
+use crate::dependencies::Dependencies;
+use crate::gates::Features;
 use crate::install_error::InstallError;
+use crate::metrics::extensions::ExtensionMetrics;
+use crate::platform::UpgradeTargets;
+use crate::revision_cache::RevisionCache;
 
 /// Maximum number of packages searched for bundles that satisfy a requirement.
 const SEARCHED: usize = 16;
+/// Time that an extension waits for catalog content before its status reports it.
+pub(super) const CONTENT_WAIT: Duration = Duration::from_secs(20);
 
-impl Context {
+/// Resolves extensions.
+pub(super) struct Resolver<'a> {
+    pub catalogs: &'a Catalogs,
+    pub catalog_store: &'a Store<ClusterCatalog>,
+    pub extensions: &'a Store<ClusterExtension>,
+    pub cache: &'a RevisionCache,
+    pub dependencies: &'a Dependencies,
+    /// Possible upgrades, for the verdict on the platform.
+    pub upgrade_targets: &'a UpgradeTargets,
+    pub metrics: &'a ExtensionMetrics,
+    pub memories: &'a Memories,
+    pub features: Features,
+}
+
+impl Resolver<'_> {
     pub(super) async fn choose(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         filter: &CatalogFilter,
     ) -> Result<Choice, Box<ResolutionFailure>> {
-        let Observed { name: extension, rules, states, edited, .. } = observed;
+        let ObservedExtension { name: extension, rules, states, edited, .. } = observed;
         let question = ChoiceRequest { filter, states, rules };
-        if let Some(choice) = choice::underway(question, *edited || rollback::is_ended(observed)) {
+        if let Some(choice) = choice::rolling_choice(question, *edited || rollback::is_ended(observed)) {
             return Ok(choice);
         }
         let started = Instant::now();
         let span = tracing::info_span!(target: TRACES, "resolve", package = filter.package_name);
         let chosen = self.resolve(extension, question).instrument(span).await;
         if chosen.as_ref().map_or_else(|refusal| !refusal.awaits_content, |_| true) {
-            self.measures.resolved(chosen.is_ok(), started.elapsed());
+            self.metrics.resolved(chosen.is_ok(), started.elapsed());
         }
         chosen
     }
@@ -61,8 +86,8 @@ impl Context {
             let refusal = ResolutionFailure::other(failure, rules);
             return Err(Box::new(ResolutionFailure { awaits_content: true, ..*refusal }));
         }
-        let patient = rules.patient(may_await_content);
-        let question = ChoiceRequest { rules: &patient, ..question };
+        let awaiting_content = rules.awaiting_content(may_await_content);
+        let question = ChoiceRequest { rules: &awaiting_content, ..question };
         self.record_targets(extension, question, &inputs);
         let resolution = question.resolve(&inputs);
         let hints = self.hints(extension, choice::judged(&resolution)).await;
@@ -72,14 +97,23 @@ impl Context {
         })
     }
 
+    /// Reports whether an extension waits for catalog content, and has done so for less than [`CONTENT_WAIT`].
+    pub(super) fn may_await_content(&self, extension: &str, awaits_content: bool) -> bool {
+        self.memories.with(extension, |memory| {
+            let since = awaits_content.then(|| memory.waiting_since.unwrap_or_else(Instant::now));
+            memory.waiting_since = since;
+            since.is_some_and(|since| since.elapsed() < CONTENT_WAIT)
+        })
+    }
+
     /// Records the possible upgrades of an extension with a bundle that limits the platform
     /// (docs/design/operations.md#upgrade-targets).
     fn record_targets(&self, extension: &str, question: ChoiceRequest<'_>, inputs: &ResolutionInputs) {
         let limits = |set: &Arc<ClusterObjectSet>| Revision::of(set).is_some_and(|one| one.has_limits());
-        if self.revisions_of(extension).iter().any(limits)
+        if self.cache.of_extension(extension).iter().any(limits)
             && let Some(reach) = question.reach(inputs)
         {
-            self.parts.upgrade_targets.record(extension, &reach);
+            self.upgrade_targets.record(extension, &reach);
         }
     }
 
@@ -89,7 +123,7 @@ impl Context {
         filter: &CatalogFilter,
         rules: &ExtensionRules,
     ) -> Result<ResolutionInputs, InstallError> {
-        let all = self.parts.catalog_store.state();
+        let all = self.catalog_store.state();
         let selected = choice::selected(filter, &all);
         let catalog_exists = selected.as_ref().map_or(true, |selected| !selected.is_empty());
         let catalogs = match selected {
@@ -98,9 +132,9 @@ impl Context {
         };
         let mut cluster_state = ClusterState::default();
         if rules.judges_dependencies() {
-            let insists = |other: &str, type_: &str| self.insists(other, type_);
-            let (surroundings, dependents) = self.dependencies.surroundings(extension, insists).await?;
-            cluster_state = ClusterState { surroundings: Some(surroundings), dependents, ..cluster_state };
+            let protects = |other: &str, type_: &str| protects(self.extensions, self.features, other, type_);
+            let (providers, dependents) = self.dependencies.available_providers(extension, protects).await?;
+            cluster_state = ClusterState { providers: Some(providers), dependents, ..cluster_state };
         }
         if rules.settings.cluster_constraints {
             cluster_state.cluster = Some(self.dependencies.cluster_facts().await?);
@@ -121,7 +155,7 @@ impl Context {
             Catalog {
                 name: catalog.name_any(),
                 priority: priority(catalog),
-                package: self.parts.catalogs.package(catalog, package, indexing).await,
+                package: self.catalogs.package(catalog, package, indexing).await,
             }
         }))
         .await
@@ -134,11 +168,11 @@ impl Context {
         if missing.is_empty() {
             return Hints::default();
         }
-        let all = self.parts.catalog_store.state();
+        let all = self.catalog_store.state();
         let catalogs: Vec<&ClusterCatalog> = all.iter().map(|catalog| &**catalog).collect();
         // Same indexing as for extensions that install these packages. With another one the two would re-index in
         // turns.
-        let indexing = Indexing { properties: true, release_support: self.parts.features.settings.releases };
+        let indexing = Indexing { properties: true, release_support: self.features.settings.releases };
         let searched = missing.iter().take(SEARCHED).map(|package| self.ask(&catalogs, package, indexing));
         let answers: Vec<Catalog> = join_all(searched).await.into_iter().flatten().collect();
         let packages: Vec<_> = answers
@@ -146,7 +180,7 @@ impl Context {
             .filter_map(|answer| Some((answer.name.as_str(), answer.package.as_ref().ok()?.as_deref()?)))
             .collect();
         let satisfiers = satisfiers(requirements, &packages);
-        let extensions = self.extensions_in_store.state();
+        let extensions = self.extensions.state();
         Hints { satisfiers, not_installed: not_installed(&extensions, extension, &missing) }
     }
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use futures::FutureExt;
-use kube::ResourceExt;
+use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::PULLING;
-use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
+use olm_api::{ClusterExtension, annotations};
 use olm_bundle::rights::Rights;
 use olm_oci::CanonicalRef;
 use olm_request::CrdCheck;
@@ -16,128 +16,68 @@ use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use serde_json::Value;
 use tokio::task::block_in_place;
 
-use super::decide::{Observed, RevisionInputs};
-use super::group::Together;
-use super::held::{HeldPlan, NewRevision, Plan};
-use super::memory::{self, RevisionFingerprint};
+use super::decide::{ObservedExtension, RevisionInputs};
+use super::group::UpgradeGroups;
+use super::held::{HeldPlan, NewRevision, ProposedPlan};
+use super::installation::{Attempt, CreatedRevision, InstallResult, Installation, Target};
+use super::memory::{Memories, RevisionFingerprint, RevisionRecord};
 use super::namespaces::target_namespaces;
-use super::plans::PlanId;
+use super::plans::{PlanId, PlanKeeper};
 use super::revisions::Revision;
-use super::rollback::{self, RollbackOutcome};
-use super::{Context, choice};
-use crate::bundles::{RenderRequest, Rendered, SignatureVerdict, UnusableBundle};
+use super::{choice, rollback};
+use crate::bundles::{Bundles, RenderRequest, Rendered, SignatureVerdict, UnusableBundle};
+use crate::certificates::WebhookCertificates;
+use crate::gates::Features;
 use crate::install_error::{ErrorClass, InstallError, api_request};
-use crate::preflight::{CrdVerdict, crd_check, reject_failed_checks};
-use crate::revision_writer::{AppliedRevision, RevisionPlan, invalid};
+use crate::preflight::{CrdVerdict, Preflight, crd_check, reject_failed_checks};
+use crate::revision_cache::RevisionCache;
+use crate::revision_writer::{AppliedRevision, RevisionPlan, RevisionWriter, invalid};
 
 /// Time after which the status reports a pull.
 const PULL_REPORT_DELAY: Duration = Duration::from_secs(5);
 
-/// Outcome of an installation.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Installation {
-    /// `Ok` if the bundle is active, else the cause.
-    pub applied: Result<(), InstallError>,
-    /// New revision, if one was created.
-    pub made: Option<CreatedRevision>,
-    /// Verdict of the CRD check. `Safe` if the check did not run.
-    pub definitions: CrdVerdict,
-    /// Verdict of the signature policy about the image, if it was judged.
-    pub verdict: Option<SignatureVerdict>,
-    /// Warnings to publish with a new revision.
-    pub warnings: Vec<String>,
-    /// `true` if the missing objects may appear at any time.
-    pub requeue: bool,
-    /// `true` if writing the Secrets of the newest revision failed midway. The next attempt reuses those that
-    /// exist.
-    pub unfinished: bool,
-    /// Plan that waits instead of a new revision.
-    pub held: Option<HeldPlan>,
-    /// Blocker that an annotation overrode for the new revision.
-    pub overridden: Option<String>,
-    /// Reason for which a rollback prevents a new revision, or is prevented.
-    pub rollback: Option<RollbackOutcome>,
-    /// Objects that the new revision adopts.
-    pub adopted: Vec<String>,
-    /// Reason for which the new revision waits for another member of the upgrade group.
-    pub awaited: Option<String>,
+/// Makes bundles the newest revisions of their extensions.
+pub(super) struct Installer<'a> {
+    pub client: &'a Client,
+    /// Namespace of the Secrets that hold revision content.
+    pub system_namespace: &'a str,
+    pub features: Features,
+    pub extensions: &'a Api<ClusterExtension>,
+    pub bundles: &'a Bundles,
+    pub preflight: &'a Preflight,
+    pub certificates: &'a WebhookCertificates,
+    pub revisions: &'a RevisionWriter,
+    pub cache: &'a RevisionCache,
+    pub plans: &'a PlanKeeper,
+    pub groups: UpgradeGroups<'a>,
+    pub memories: &'a Memories,
 }
 
-/// Newly created revision.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct CreatedRevision {
-    pub set: ClusterObjectSet,
-    /// Newest revision before this one.
-    pub before: Option<Revision>,
-}
-
-impl Installation {
-    fn failed(failure: InstallError) -> Self {
-        let verdict = (failure.class == ErrorClass::Rejected).then(|| Err(failure.clone()));
-        Self { applied: Err(failure), verdict, ..Self::unchanged(CrdVerdict::Safe) }
-    }
-
-    pub(super) fn unchanged(definitions: CrdVerdict) -> Self {
-        Self {
-            applied: Ok(()),
-            made: None,
-            definitions,
-            verdict: None,
-            warnings: Vec::new(),
-            requeue: false,
-            unfinished: false,
-            held: None,
-            overridden: None,
-            rollback: None,
-            adopted: Vec::new(),
-            awaited: None,
-        }
-    }
-
-    fn held(plan: HeldPlan) -> Self {
-        Self { held: Some(plan), ..Self::unchanged(CrdVerdict::Safe) }
-    }
-
-    fn refused() -> Self {
-        Self { rollback: Some(RollbackOutcome::Refused), ..Self::unchanged(CrdVerdict::Safe) }
-    }
-
-    pub(super) fn not_restored(why: String, requeue: bool) -> Self {
-        let rollback = Some(RollbackOutcome::NotRestored(why));
-        Self { rollback, requeue, ..Self::unchanged(CrdVerdict::Safe) }
-    }
-}
-
-impl Context {
-    /// Makes the target, a bundle of this catalog, the newest revision, unless it already is.
+impl Installer<'_> {
+    /// Makes the target the newest revision, unless it already is.
     ///
     /// # Errors
     /// The bundle is being pulled, and the status remains unchanged.
     pub(super) async fn install(
         &self,
-        observed: &Observed<'_>,
-        inputs: RevisionInputs,
-        catalog: Option<&str>,
-        together: &Together,
+        observed: &ObservedExtension<'_>,
+        target: Target<'_>,
     ) -> Result<Installation, ReconcileError> {
-        let name = &observed.name;
-        Ok(match self.rendered_and_judged(name, &inputs).await {
+        let (name, inputs) = (&observed.name, &target.inputs);
+        let is_known = || Installation::unchanged(self.known_verdict(name, inputs));
+        Ok(match self.rendered_and_judged(name, inputs).await {
             Ok((rendered, verdict)) => {
-                let made = self.make_newest(observed, (inputs, together), rendered, (&verdict, catalog));
-                let installation = made.boxed().await.unwrap_or_else(Installation::failed);
-                Installation { verdict: Some(verdict), ..installation }
+                let made = self.make_newest(observed, target, rendered, &verdict).boxed().await;
+                Installation { verdict: Some(verdict), ..made.unwrap_or_else(|ended| *ended) }
             }
-            Err(UnusableBundle::Unavailable(failure)) if self.needs_no_content(observed, &inputs) => {
+            Err(UnusableBundle::Unavailable(failure)) if self.needs_no_content(observed, inputs) => {
                 tracing::warn!(extension = name, error = failure.message, "bundle content is not available");
-                let definitions = self.known_verdict(name, &inputs);
-                Installation { applied: Ok(()), definitions, ..Installation::failed(failure) }
+                Installation { verdict: Installation::failed(failure).verdict, ..is_known() }
             }
             Err(UnusableBundle::Faulty(failure) | UnusableBundle::Unavailable(failure)) => {
                 Installation::failed(failure)
             }
-            Err(UnusableBundle::Pulling(_)) if self.needs_no_content(observed, &inputs) => {
-                Installation::unchanged(self.known_verdict(name, &inputs))
-            }
+            Err(UnusableBundle::Pulling(_)) if self.needs_no_content(observed, inputs) => is_known(),
             Err(UnusableBundle::Pulling(pending)) => {
                 Installation::failed(pulling(&inputs.bundle, observed, pending)?)
             }
@@ -147,15 +87,15 @@ impl Context {
     async fn rendered(&self, name: &str, inputs: &RevisionInputs) -> Result<Rendered, UnusableBundle> {
         check_name(name).map_err(UnusableBundle::Faulty)?;
         let request = RenderRequest {
-            system_namespace: self.parts.system_namespace.clone(),
+            system_namespace: self.system_namespace.to_owned(),
             namespace: inputs.namespace.clone(),
             config: inputs.config.clone(),
-            features: self.parts.features,
+            features: self.features,
             operator_condition: inputs.operator_condition,
             aggregate_api_roles: inputs.aggregate_api_roles,
             namespaces: inputs.namespaces.clone(),
         };
-        self.parts.bundles.rendered(name, &inputs.bundle.image, request).boxed().await
+        self.bundles.rendered(name, &inputs.bundle.image, request).boxed().await
     }
 
     /// Renders the bundle and judges its image by the signature policy.
@@ -166,9 +106,7 @@ impl Context {
     ) -> Result<(Rendered, SignatureVerdict), UnusableBundle> {
         let rendered = self.rendered(name, inputs).await?;
         let verdict = match &rendered.image {
-            Some(image) => {
-                self.parts.bundles.judge(name, image).boxed().await.map_err(UnusableBundle::Pulling)?
-            }
+            Some(image) => self.bundles.judge(name, image).boxed().await.map_err(UnusableBundle::Pulling)?,
             None => Err(InstallError::retry("image of the rendered bundle is unknown")),
         };
         Ok((rendered, verdict))
@@ -178,111 +116,106 @@ impl Context {
     /// yet.
     pub(super) async fn judge_newest(&self, name: &str) -> Option<SignatureVerdict> {
         let image = self.memories.with(name, |memory| memory.newest.as_ref()?.image.clone())?;
-        self.parts.bundles.judge(name, &image).boxed().await.ok()
+        self.bundles.judge(name, &image).boxed().await.ok()
     }
 
     /// Makes the rendered bundle the newest revision, unless it already is. The signature policy must accept a new
     /// revision, and no rule of the extension may hold it.
     async fn make_newest(
         &self,
-        observed: &Observed<'_>,
-        (inputs, together): (RevisionInputs, &Together),
+        observed: &ObservedExtension<'_>,
+        target: Target<'_>,
         rendered: Rendered,
-        (verdict, catalog): (&SignatureVerdict, Option<&str>),
-    ) -> Result<Installation, InstallError> {
-        let name = observed.name.clone();
+        verdict: &SignatureVerdict,
+    ) -> Attempt<Installation> {
+        let (name, rules) = (&observed.name, &observed.rules);
         let (failed_checks, image) = (rendered.failed_checks.clone(), rendered.image.clone());
-        let (mut warnings, digest) = (rendered.warnings.clone(), rendered.plan.clone());
-        let policy = observed.rules.uninstall_policy.map(|policy| policy.as_str());
-        let replaces = observed.rules.replaces_immutable.then_some("Allow");
-        let draft = draft(&name, &inputs, rendered)?
-            .annotated(annotations::EXT_UNINSTALL_POLICY, policy)
-            .annotated(annotations::EXT_REPLACE_IMMUTABLE, replaces);
-        let plan = self.revisions.plan(&name, &draft, newest(&self.revisions_of(&name))).boxed().await?;
+        let (warnings, digest) = (rendered.warnings.clone(), rendered.plan.clone());
+        let draft = draft(name, &target.inputs, rendered)?
+            .annotated(
+                annotations::EXT_UNINSTALL_POLICY,
+                rules.uninstall_policy.map(|policy| policy.as_str()),
+            )
+            .annotated(annotations::EXT_REPLACE_IMMUTABLE, rules.replaces_immutable.then_some("Allow"));
+        let plan = self.revisions.plan(name, &draft, newest(&self.cache.of_extension(name))).boxed().await?;
         let before = plan.newest().map(Revision::of);
-        if plan.makes_revision()
-            && rollback::refuses(before.as_ref(), &observed.rules, &content_digest(draft.phases()))
+        if plan.makes_revision() && rollback::refuses(before.as_ref(), rules, &content_digest(draft.phases()))
         {
-            return Ok(Installation::refused());
+            return Ok(Installation::new(InstallResult::RolledBack, CrdVerdict::Safe));
         }
         let id = PlanId { revision: plan.number(), digest: digest.clone() };
-        let mut governed = (plan.makes_revision() && observed.rules.can_hold())
-            .then(|| self.planned(observed, &plan, (&inputs, catalog), (image.as_ref(), &draft, &digest)));
-        if let Some(governed) = &mut governed
-            && let Some(held) = self.hold(observed, governed).boxed().await?
+        let mut proposed = (plan.makes_revision() && rules.can_hold())
+            .then(|| self.proposed(observed, &target, &plan, &draft, (image.as_ref(), &digest)));
+        if let Some(proposed) = &mut proposed
+            && let Some(held) = self.plans.hold(observed, proposed).boxed().await?
         {
-            return Ok(Installation::held(held));
+            return Ok(Installation::new(InstallResult::Held(Box::new(held)), CrdVerdict::Safe));
         }
-        let checked =
-            self.checked(observed, &inputs, &draft, &plan, (verdict, &failed_checks)).boxed().await?;
-        let others = (&plan, &inputs.bundle, together);
-        let mut installation = self.cleared(observed, checked, governed.as_mut(), others).boxed().await?;
-        if installation.applied.is_err() || installation.held.is_some() || installation.awaited.is_some() {
-            return Ok(installation);
+        let checked = self.checked(observed, &target.inputs, &draft, &plan, (verdict, &failed_checks));
+        let crds = checked.boxed().await?;
+        if plan.makes_revision() {
+            self.hold_last(observed, &target, proposed.as_mut(), &crds).boxed().await?;
         }
-        let (draft, adopted) = self.adopting(observed, &inputs, draft, &plan).boxed().await?;
-        let AppliedRevision { created, set } =
-            match self.revisions.carry_out(&name, &draft, plan).boxed().await {
-                Ok(applied) => applied,
-                Err(failure) => return Ok(self.unfinished(&name, failure)),
-            };
-        let (newest, definitions) = (RevisionFingerprint::of(&set), installation.definitions.clone());
-        if created {
-            self.preflight.forget(&name);
-            warnings.extend(draft.warning.clone());
-            warnings.iter().for_each(|warning| tracing::warn!(extension = name, warning, "bundle warning"));
-            installation.warnings = warnings;
-            installation.adopted = adopted;
-            // Without an override, the blocker would have held the plan.
-            installation.overridden = governed.and_then(|plan| plan.change.blocker);
-            installation.made = Some(CreatedRevision { set, before });
-        } else if observed.rules.rollback && rollback::has_failed(&Revision::of(&set)) {
+        let (draft, adopted) = self.adopting(observed, &target.inputs, draft, &plan).boxed().await?;
+        let written = self.revisions.carry_out(name, &draft, plan).boxed().await;
+        let AppliedRevision { created, set } = written.map_err(|failure| self.unfinished(name, failure))?;
+        let newest = RevisionFingerprint::of(&set);
+        let (inputs, targets) = (target.inputs, target_namespaces(content::objects(draft.phases())));
+        let record = RevisionRecord { inputs, newest, crds: crds.clone(), image, plan: id };
+        self.memories.with(name, |memory| (memory.newest, memory.targets) = (Some(record), Some(targets)));
+        if !created {
             // No event follows an edit that changes nothing of the failed revision.
-            installation.requeue = true;
+            let requeue = rules.rollback && rollback::has_failed(&Revision::of(&set));
+            return Ok(Installation { requeue, ..Installation::unchanged(crds) });
         }
-        let made = memory::RevisionRecord { inputs, newest, crds: definitions, image, plan: id };
-        let targets = target_namespaces(content::objects(draft.phases()));
-        self.memories.with(&name, |memory| (memory.newest, memory.targets) = (Some(made), Some(targets)));
-        Ok(installation)
+        self.preflight.forget(name);
+        let warnings: Vec<String> = warnings.into_iter().chain(draft.warning).collect();
+        warnings.iter().for_each(|warning| tracing::warn!(extension = name, warning, "bundle warning"));
+        // Without an override, the blocker would have held the plan.
+        let overridden = proposed.and_then(|plan| plan.change.blocker);
+        let made = CreatedRevision { set, before, warnings, overridden, adopted };
+        Ok(Installation::new(InstallResult::Created(Box::new(made)), crds))
     }
 
     /// Result of a failed write of a revision. The next pass reads its content again.
-    fn unfinished(&self, name: &str, failure: InstallError) -> Installation {
+    fn unfinished(&self, name: &str, failure: InstallError) -> Box<Installation> {
         self.memories.content_lost(name);
-        Installation { unfinished: true, ..Installation::failed(failure) }
+        Box::new(Installation { unfinished: true, ..Installation::failed(failure) })
     }
 
-    /// The checked plan, or the plan as held by what is true right before its revision is created, or as awaiting
-    /// another member of the upgrade group.
-    async fn cleared(
+    /// Ends the attempt if what is true right before the revision is created holds its plan, or if another member of the
+    /// upgrade group is not ready.
+    async fn hold_last(
         &self,
-        observed: &Observed<'_>,
-        checked: Installation,
-        governed: Option<&mut Plan>,
-        (plan, target, together): (&RevisionPlan, &BundleIdentity, &Together),
-    ) -> Result<Installation, InstallError> {
-        if !plan.makes_revision() || checked.applied.is_err() {
-            return Ok(checked);
-        }
-        if let Some(governed) = governed
-            && let Some(held) = self.held_now(observed, governed).await?
+        observed: &ObservedExtension<'_>,
+        target: &Target<'_>,
+        proposed: Option<&mut ProposedPlan>,
+        crds: &CrdVerdict,
+    ) -> Attempt<()> {
+        if let Some(proposed) = proposed
+            && let Some(held) = self.held_now(observed, proposed).await?
         {
-            return Ok(Installation::held(held));
+            let held = InstallResult::Held(Box::new(held));
+            return Err(Box::new(Installation::new(held, CrdVerdict::Safe)));
         }
-        let awaited = self.awaited_member(&observed.name, target, together);
-        let requeue = checked.requeue || awaited.is_some();
-        Ok(Installation { awaited, requeue, ..checked })
+        match self.groups.awaited_member(&observed.name, &target.inputs.bundle, target.together) {
+            Some(cause) => {
+                let awaits = Installation::new(InstallResult::AwaitsGroup(cause), crds.clone());
+                Err(Box::new(Installation { requeue: true, ..awaits }))
+            }
+            None => Ok(()),
+        }
     }
 
-    /// Runs the install checks of the plan, if it changes anything.
+    /// Runs the install checks of the plan, if it changes anything, and returns the verdict of the CRD check.
     async fn checked(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         inputs: &RevisionInputs,
         draft: &Draft,
         plan: &RevisionPlan,
         (verdict, failed_checks): (&SignatureVerdict, &[String]),
-    ) -> Result<Installation, InstallError> {
+    ) -> Attempt<CrdVerdict> {
         if plan.makes_revision() {
             verdict.as_ref().map_err(InstallError::clone)?;
             reject_failed_checks(failed_checks)?;
@@ -293,61 +226,50 @@ impl Context {
         if (plan.makes_revision() || is_handed_on)
             && let Some(missing) = self.missing_rights(&observed.name, inputs, draft).boxed().await?
         {
-            return Ok(Installation { requeue: true, ..Installation::failed(missing) });
+            return Err(Installation::failed_for_now(missing));
         }
         if plan.makes_revision() {
             return self.before_revision(observed, inputs, draft).boxed().await;
         }
-        Ok(Installation::unchanged(self.known_verdict(&observed.name, inputs)))
+        Ok(self.known_verdict(&observed.name, inputs))
     }
 
     /// The plan as held by the current annotations of the extension, its ExtensionPlan and the OperatorCondition of
     /// the operator that it replaces: an approval may have been revoked since they were observed.
     async fn held_now(
         &self,
-        observed: &Observed<'_>,
-        plan: &mut Plan,
+        observed: &ObservedExtension<'_>,
+        plan: &mut ProposedPlan,
     ) -> Result<Option<HeldPlan>, InstallError> {
         let live = api_request(self.extensions.get_opt(&observed.name), "reading the approval").await?;
         let same = |live: &ClusterExtension| live.metadata.uid == observed.extension.metadata.uid;
         let live = live.filter(same).ok_or_else(|| InstallError::retry("the extension has been deleted"))?;
-        self.hold_live(&live, plan).await
+        self.plans.hold_live(&live, &self.features.rules(&live).approval, plan).await
     }
 
-    /// Reads the report of the operator that the plan replaces.
-    pub(super) async fn read_blocker(&self, extension: &str, plan: &mut Plan) -> Result<(), InstallError> {
-        plan.change.blocker = match (&self.parts.operator_conditions, &plan.operator_condition) {
-            (Some(conditions), Some((namespace, name))) if plan.change.is_upgrade() => {
-                conditions.blocker(extension, (namespace, name)).await?
-            }
-            _ => None,
-        };
-        Ok(())
-    }
-
-    /// Plan of the revision that is to be created: its inputs and catalog, and the image, draft and digest of the
-    /// rendered bundle.
-    fn planned(
+    /// Plan of the revision that is to be created, with the image and the digest of the rendered bundle.
+    fn proposed(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
+        target: &Target<'_>,
         plan: &RevisionPlan,
-        (inputs, catalog): (&RevisionInputs, Option<&str>),
-        (image, draft, digest): (Option<&CanonicalRef>, &Draft, &str),
-    ) -> Plan {
+        draft: &Draft,
+        (image, digest): (Option<&CanonicalRef>, &str),
+    ) -> ProposedPlan {
         let image = image.map(|image| image.digest().to_string()).unwrap_or_default();
         let new = NewRevision {
             extension: &observed.name,
             number: plan.number(),
             existing: plan.existing(),
             content: plan.content(),
-            target: &inputs.bundle,
-            catalog,
+            target: &target.inputs.bundle,
+            catalog: target.catalog,
             image: &image,
             digest,
             phases: draft.phases(),
-            namespace: &inputs.namespace,
+            namespace: &target.inputs.namespace,
         };
-        block_in_place(|| Plan::of(&new, |id| self.lacks_plan(observed.extension, id)))
+        block_in_place(|| ProposedPlan::of(&new, |id| self.plans.lacks(observed.extension, id)))
     }
 
     /// Rights that the account lacks which applies the objects of the draft, as a failure.
@@ -368,7 +290,7 @@ impl Context {
     ///
     /// # Errors
     /// A Secret is missing. Those of the other revisions were recreated.
-    pub(super) async fn verify_content(&self, observed: &Observed<'_>) -> Result<(), InstallError> {
+    pub(super) async fn verify_content(&self, observed: &ObservedExtension<'_>) -> Result<(), InstallError> {
         let mut verified = Ok(());
         for set in observed.sets.iter().filter(|set| set.is_active()) {
             let revision = Revision::of(set);
@@ -395,42 +317,41 @@ impl Context {
     /// that its pods mount.
     async fn before_revision(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         inputs: &RevisionInputs,
         draft: &Draft,
-    ) -> Result<Installation, InstallError> {
+    ) -> Attempt<CrdVerdict> {
         let (extension, name) = (observed.extension, &observed.name);
         let check = crd_check(extension, observed.rules.crd_check);
         let missing = self.preflight.missing_namespaces(&inputs.watched()).await?;
         if !missing.is_empty() {
             let text = format!("namespaces to watch do not exist: {}", missing.join(", "));
-            return Ok(Installation { requeue: true, ..Installation::failed(InstallError::retry(text)) });
+            return Err(Installation::failed_for_now(InstallError::retry(text)));
         }
         let objects: Vec<&Value> = content::objects(draft.phases()).collect();
         let adopts = observed.adopts();
         let foreign = self.preflight.foreign_api_services(name, &objects, adopts).boxed().await?;
         if !foreign.is_empty() {
-            let failed = Installation::failed(InstallError::retry(foreign.join("; ")));
-            return Ok(Installation { requeue: true, ..failed });
+            return Err(Installation::failed_for_now(InstallError::retry(foreign.join("; "))));
         }
-        let definitions = match check {
-            Some(check) => self.preflight.definitions(name, &objects, check).boxed().await?,
+        let crds = match check {
+            Some(check) => self.preflight.check_crds(name, &objects, check).boxed().await?,
             None => CrdVerdict::Safe,
         };
-        if let CrdVerdict::Held(text) = &definitions {
+        if let CrdVerdict::Held(text) = &crds {
             // Custom resources may be fixed at any time.
             let requeue = check == Some(CrdCheck::Live);
             let failed = Installation::failed(InstallError::retry(text));
-            return Ok(Installation { definitions, requeue, ..failed });
+            return Err(Box::new(Installation { crds, requeue, ..failed }));
         }
         let injections = olm_bundle::injections(&objects);
-        self.parts.certificates.ensure(extension, &injections).boxed().await?;
-        Ok(Installation::unchanged(definitions))
+        self.certificates.ensure(extension, &injections).boxed().await?;
+        Ok(crds)
     }
 
     /// Reports whether the bundle is installed or rolling out, with unchanged settings. Its revision does not need the
     /// bundle content.
-    fn needs_no_content(&self, observed: &Observed<'_>, inputs: &RevisionInputs) -> bool {
+    fn needs_no_content(&self, observed: &ObservedExtension<'_>, inputs: &RevisionInputs) -> bool {
         let wanted = &inputs.bundle;
         let is_installed = observed.states.installed.as_ref().is_some_and(|installed| {
             installed.bundle.name == wanted.name && installed.bundle.version == wanted.version
@@ -451,12 +372,13 @@ impl Context {
 /// Failure that reports the pull of a new target. An error means that the status remains unchanged.
 fn pulling(
     target: &BundleIdentity,
-    observed: &Observed<'_>,
+    observed: &ObservedExtension<'_>,
     Pending(since): Pending,
 ) -> Result<InstallError, ReconcileError> {
-    let Observed { rules, states, .. } = observed;
-    let is_restored = || states.newest().is_some_and(|newest| rollback::refusal(newest, rules).is_some());
-    let is_upgrade = states.newest().is_some();
+    let ObservedExtension { rules, states, .. } = observed;
+    let is_restored =
+        || states.newest_active().is_some_and(|newest| rollback::refusal(newest, rules).is_some());
+    let is_upgrade = states.newest_active().is_some();
     let may_wait = rules.approval.can_hold() || rules.can_hold() && is_upgrade || is_restored();
     match PULL_REPORT_DELAY.saturating_sub(since.elapsed()) {
         // A plan that may wait, or be refused, is no progress.

@@ -7,13 +7,16 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector;
+use olm_api::ClusterObjectSet;
 use olm_control_plane::ControlPlane;
 use olm_request::ExtensionRules;
 use serde_json::json;
 use tempfile::TempDir;
 
+use super::super::ExtensionController;
 use super::super::decide::tests::observed;
 use super::super::fixture::{SYSTEM, parts, start_api_server};
+use super::super::group::Together;
 use super::*;
 use crate::bundles::fixture;
 use crate::install_error::ErrorClass;
@@ -23,7 +26,7 @@ const CRD: &str = "widgets.example.com";
 /// API server with a context of the controller.
 struct Fixture {
     plane: Arc<ControlPlane>,
-    context: Context,
+    context: ExtensionController,
     cache: TempDir,
     /// Other members of the upgrade group's step.
     together: Together,
@@ -34,7 +37,7 @@ impl Fixture {
         let plane = start_api_server(Default::default()).await;
         let cache = tempfile::tempdir().unwrap();
         let parts = parts(plane.client(), cache.path(), reflector::store().0);
-        let context = Context::new(parts, reflector::store().0);
+        let context = ExtensionController::new(parts, reflector::store().0);
         Self { plane, context, cache, together: Together::new() }
     }
 
@@ -78,8 +81,8 @@ impl Fixture {
         let extension = self.extension(more).await;
         let rules = ExtensionRules { crd_check: annotated, ..ExtensionRules::default() };
         let observed = observed(&extension, rules, &[]);
-        let (inputs, together) = (observed.inputs(&target), &self.together);
-        self.context.install(&observed, inputs, None, together).await.unwrap()
+        let target = Target { inputs: observed.inputs(&target), catalog: None, together: &self.together };
+        self.context.installer().install(&observed, target).await.unwrap()
     }
 
     /// Names of all revisions and of their Secrets.
@@ -112,8 +115,7 @@ async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
     let plain = json!({});
     let first = fixture.install("1.0.0", std::slice::from_ref(&before), &plain, None).await;
     let made = |installation: &Installation| {
-        let Installation { applied, made, definitions, .. } = installation;
-        (applied.clone(), made.is_some(), definitions.clone())
+        (installation.applied(), installation.created().is_some(), installation.crds.clone())
     };
     assert_eq!(made(&first), (Ok(()), true, CrdVerdict::Safe));
     fixture.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
@@ -128,15 +130,15 @@ async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
         fixture.install("2.0.0", std::slice::from_ref(&after), more, annotated).await
     };
     let refused = upgrade(&plain, None).await;
-    assert_eq!(refused.applied, Err(InstallError::retry(&text)));
-    assert_eq!(refused.definitions, CrdVerdict::Held(text.clone()));
+    assert_eq!(refused.applied(), Err(InstallError::retry(&text)));
+    assert_eq!(refused.crds, CrdVerdict::Held(text.clone()));
     assert_eq!(fixture.written().await, written, "neither a revision nor a Secret was written");
     // The check runs only for changed content. Unchanged content keeps the active revision, whatever its CRDs.
     let settings = json!({"progressDeadlineMinutes": 20});
     let patched = fixture.install("1.0.0", std::slice::from_ref(&after), &settings, None).await;
-    assert_eq!(patched.applied, Err(InstallError::retry(&text)));
+    assert_eq!(patched.applied(), Err(InstallError::retry(&text)));
     let patched = fixture.install("1.0.0", std::slice::from_ref(&before), &settings, None).await;
-    assert_eq!((patched.applied, patched.made), (Ok(()), None));
+    assert_eq!(patched.result, InstallResult::Unchanged);
 
     let unchecked = json!({"install": {"preflight": {"crdUpgradeSafety": {"enforcement": "None"}}}});
     let upgraded = upgrade(&unchecked, None).await;
@@ -162,7 +164,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "twin"}, "data": {"x": data}})
     });
     let refused = fixture.install("1.0.0", &twins, &json!({}), None).await;
-    let failure = refused.applied.unwrap_err();
+    let failure = refused.applied().unwrap_err();
     assert_eq!(failure.class, ErrorClass::Blocked);
     assert!(failure.message.starts_with("bundle cannot be applied: ConfigMap \"twin\""), "{failure}");
     assert_eq!(fixture.written().await, nothing);
@@ -178,7 +180,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
         json!({"strategy": "deployment", "spec": {"deployments": [{"name": "d", "spec": {}}]}});
     *csv = greedy.to_string().into_bytes();
     let refused = fixture.install_files("1.0.0", &files, &json!({}), None).await;
-    let failure = refused.applied.unwrap_err();
+    let failure = refused.applied().unwrap_err();
     assert_eq!(failure.class, ErrorClass::Retry);
     let text = "webhook \"all.example.com\" contains forbidden rule: admission webhook rules cannot reference API group \"*\"";
     assert_eq!(failure.message, text);
@@ -188,7 +190,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
         json!({"config": {"configType": "Inline", "inline": {"watchNamespaces": ["gone", "default"]}}});
     let refused = fixture.install("1.0.0", &[], &watching, None).await;
     let text = "namespaces to watch do not exist: gone";
-    assert_eq!((refused.applied, refused.requeue), (Err(InstallError::retry(text)), true));
+    assert_eq!((refused.applied(), refused.requeue), (Err(InstallError::retry(text)), true));
     assert_eq!(fixture.written().await, nothing);
 }
 
@@ -202,7 +204,7 @@ impl Fixture {
     /// Starts a new controller.
     fn restart(&mut self) {
         let parts = parts(self.plane.client(), self.cache.path(), reflector::store().0);
-        self.context = Context::new(parts, reflector::store().0);
+        self.context = ExtensionController::new(parts, reflector::store().0);
     }
 }
 
@@ -215,7 +217,7 @@ async fn revisions_are_numbered_and_old_ones_deleted() {
     let install = async |version: &str| fixture.install(version, &settings, &json!({}), None).await;
     for number in 1..=8 {
         let made = install(&format!("{number}.0.0")).await;
-        assert_eq!(made.made.unwrap().set.name_any(), format!("demo-{number}"));
+        assert_eq!(made.created().unwrap().set.name_any(), format!("demo-{number}"));
         if number > 1 {
             fixture.archive(&format!("demo-{}", number - 1)).await;
         }
@@ -223,14 +225,14 @@ async fn revisions_are_numbered_and_old_ones_deleted() {
     assert_eq!(fixture.written().await.0, ["demo-3", "demo-4", "demo-5", "demo-6", "demo-7", "demo-8"]);
     // An archived revision cannot be reactivated. The bundle is installed in a new one.
     fixture.archive("demo-8").await;
-    let again = install("8.0.0").await.made.unwrap();
+    let again = install("8.0.0").await.created().unwrap().clone();
     assert_eq!(
         (again.set.name_any(), again.before.unwrap().name),
         ("demo-9".to_owned(), "demo-8".to_owned())
     );
     let sets: Api<ClusterObjectSet> = Api::all(fixture.plane.client());
     sets.delete("demo-9", &DeleteParams::default()).await.unwrap();
-    let again = install("8.0.0").await.made.unwrap();
+    let again = install("8.0.0").await.created().unwrap().clone();
     assert_eq!(again.set.name_any(), "demo-9");
 }
 
@@ -243,7 +245,7 @@ async fn interrupted_attempt_is_completed_by_the_next() {
     let secrets: Api<Secret> = Api::namespaced(fixture.plane.client(), SYSTEM);
     let sets: Api<ClusterObjectSet> = Api::all(fixture.plane.client());
     let install = async |fixture: &Fixture| fixture.install("1.0.0", &settings, &json!({}), None).await;
-    let set = install(&fixture).await.made.unwrap().set;
+    let set = install(&fixture).await.created().unwrap().set.clone();
     let [name] = <[String; 1]>::try_from(fixture.written().await.1).unwrap();
     let whole = secrets.get(&name).await.unwrap();
     assert_eq!(whole.owner_references()[0].uid, set.uid().unwrap());
@@ -253,17 +255,17 @@ async fn interrupted_attempt_is_completed_by_the_next() {
     secrets.patch(&name, &PatchParams::default(), &disowned).await.unwrap();
     fixture.restart();
     let kept = install(&fixture).await;
-    assert_eq!((kept.applied, kept.made), (Ok(()), None));
+    assert_eq!(kept.result, InstallResult::Unchanged);
     let (extension, active) = (fixture.extension(&json!({})).await, sets.get("demo-1").await.unwrap());
     let observed = observed(&extension, ExtensionRules::default(), &[Arc::new(active)]);
-    fixture.context.verify_content(&observed).await.unwrap();
+    fixture.context.installer().verify_content(&observed).await.unwrap();
     assert_eq!(secrets.get(&name).await.unwrap().owner_references(), whole.owner_references());
     assert_eq!(sets.get("demo-1").await.unwrap().metadata.generation, set.metadata.generation);
 
     // After the Secrets, before the ClusterObjectSet. Without a garbage collector the Secrets remain.
     sets.delete("demo-1", &DeleteParams::default()).await.unwrap();
     fixture.restart();
-    let again = install(&fixture).await.made.unwrap().set;
+    let again = install(&fixture).await.created().unwrap().set.clone();
     assert_ne!(again.uid(), set.uid());
     let reused = secrets.get(&name).await.unwrap();
     assert_eq!(reused.uid(), whole.uid());
@@ -282,7 +284,7 @@ async fn interrupted_attempt_is_completed_by_the_next() {
     let text = format!(
         "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
     );
-    assert_eq!(install(&fixture).await.applied, Err(InstallError::retry(text)));
+    assert_eq!(install(&fixture).await.applied(), Err(InstallError::retry(text)));
     assert_eq!(fixture.written().await.0, [""; 0]);
 }
 
@@ -297,11 +299,11 @@ async fn revision_waits_until_members_of_upgrade_group_are_ready() {
     for other in [None, Some("peer.v0")] {
         fixture.context.memories.with("peer", |memory| memory.ready = other.map(str::to_owned));
         let waiting = install().await;
-        assert_eq!(waiting.awaited.as_deref(), Some("member peer is not ready for bundle peer.v1"));
-        assert!(waiting.made.is_none() && waiting.requeue && waiting.applied.is_ok());
+        let cause = "member peer is not ready for bundle peer.v1".to_owned();
+        assert_eq!((waiting.result, waiting.requeue), (InstallResult::AwaitsGroup(cause), true));
         assert_eq!(ready("demo").as_deref(), Some("demo.v1.0.0"));
     }
     fixture.context.memories.with("peer", |memory| memory.ready = Some("peer.v1".to_owned()));
     let made = install().await;
-    assert!(made.made.is_some() && made.awaited.is_none(), "{made:?}");
+    assert!(made.created().is_some(), "{made:?}");
 }

@@ -35,6 +35,7 @@ mod held;
 mod in_use;
 mod inputs;
 mod install;
+mod installation;
 mod memory;
 mod mirroring;
 #[cfg(test)]
@@ -58,6 +59,7 @@ mod pulling_tests;
 mod reconcile;
 mod ref_secrets;
 mod removal;
+mod reporter;
 mod restoration;
 mod revisions;
 mod rollback;
@@ -103,12 +105,18 @@ use crate::operator_conditions::OperatorConditions;
 use crate::platform::UpgradeTargets;
 use crate::preflight::Preflight;
 use crate::revision_cache::RevisionCache;
-use crate::revision_writer::{RevisionWriter, belongs_to};
+use crate::revision_writer::RevisionWriter;
 use garbage_collection::{RequeueSender, requeue_extension};
+use group::UpgradeGroups;
+use inputs::Resolver;
+use install::Installer;
 use memory::Memories;
 pub(crate) use namespaces::target_namespaces;
-use plans::Plans;
+use plans::PlanKeeper;
 use ref_secrets::{ABANDONED, RefSecrets};
+use removal::Remover;
+use reporter::Reporter;
+use restoration::Restorer;
 
 const NAME: &str = "controller-operator-cluster-extension-controller";
 /// Most of a reconcile is waiting for registries and the API server. A slow one must not delay others.
@@ -150,7 +158,7 @@ pub(crate) struct Parts {
 }
 
 /// Shared state of all reconciles. [`Memories`] holds little per extension, and no content.
-struct Context {
+struct ExtensionController {
     parts: Parts,
     extensions: Api<ClusterExtension>,
     extensions_in_store: Store<ClusterExtension>,
@@ -161,19 +169,18 @@ struct Context {
     ref_secrets: RefSecrets,
     adoption: Adoption,
     preflight: Preflight,
-    measures: Arc<ExtensionMetrics>,
-    /// ExtensionPlans, with gate `ExtensionPlans`.
-    plans: Option<Plans>,
+    metrics: Arc<ExtensionMetrics>,
+    plans: PlanKeeper,
     memories: Memories,
     writes: Writes,
 }
 
-impl Context {
+impl ExtensionController {
     fn new(parts: Parts, extensions_in_store: Store<ClusterExtension>) -> Self {
         let (client, namespace) = (parts.client.clone(), &parts.system_namespace);
         Self {
             extensions: Api::all(client.clone()),
-            measures: Arc::new(ExtensionMetrics::new(extensions_in_store.clone(), parts.cache.clone())),
+            metrics: Arc::new(ExtensionMetrics::new(extensions_in_store.clone(), parts.cache.clone())),
             extensions_in_store,
             extensions_listed: CancellationToken::new(),
             dependencies: Arc::new(Dependencies::new(client.clone(), parts.cache.clone())),
@@ -181,7 +188,11 @@ impl Context {
             revisions: RevisionWriter::new(client.clone(), namespace),
             ref_secrets: RefSecrets::new(&client, namespace, ABANDONED),
             adoption: Adoption::new(client.clone(), namespace),
-            plans: parts.features.extension_plans.then(|| Plans::new(client.clone())),
+            plans: PlanKeeper::new(
+                &client,
+                parts.features.extension_plans,
+                parts.operator_conditions.clone(),
+            ),
             preflight: Preflight::new(client),
             memories: Memories::default(),
             writes: Writes::default(),
@@ -189,24 +200,89 @@ impl Context {
         }
     }
 
-    /// Revisions of an extension, unordered.
-    fn revisions_of(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
-        let mut sets = self.parts.cache.labeled(extension);
-        sets.retain(|set| belongs_to(set, extension));
-        sets
+    fn reporter(&self) -> Reporter<'_> {
+        Reporter {
+            extensions: &self.extensions,
+            writes: &self.writes,
+            events: &self.parts.events,
+            cache: &self.parts.cache,
+            memories: &self.memories,
+            features: self.parts.features,
+        }
+    }
+
+    fn resolver(&self) -> Resolver<'_> {
+        Resolver {
+            catalogs: &self.parts.catalogs,
+            catalog_store: &self.parts.catalog_store,
+            extensions: &self.extensions_in_store,
+            cache: &self.parts.cache,
+            dependencies: &self.dependencies,
+            upgrade_targets: &self.parts.upgrade_targets,
+            metrics: &self.metrics,
+            memories: &self.memories,
+            features: self.parts.features,
+        }
+    }
+
+    fn installer(&self) -> Installer<'_> {
+        let Parts { client, system_namespace, features, bundles, certificates, cache, catalogs, .. } =
+            &self.parts;
+        let (memories, features) = (&self.memories, *features);
+        Installer {
+            client,
+            system_namespace,
+            features,
+            extensions: &self.extensions,
+            bundles,
+            preflight: &self.preflight,
+            certificates,
+            revisions: &self.revisions,
+            cache,
+            plans: &self.plans,
+            groups: UpgradeGroups { catalogs, extensions: &self.extensions_in_store, memories, features },
+            memories,
+        }
+    }
+
+    fn restorer(&self) -> Restorer<'_> {
+        Restorer {
+            client: &self.parts.client,
+            revisions: &self.revisions,
+            preflight: &self.preflight,
+            conditions: self.parts.operator_conditions.as_deref(),
+            memories: &self.memories,
+        }
+    }
+
+    fn remover(&self) -> Remover<'_> {
+        Remover {
+            client: &self.parts.client,
+            extensions: &self.extensions,
+            extensions_in_store: &self.extensions_in_store,
+            sets: &self.sets,
+            revisions: &self.revisions,
+            cache: &self.parts.cache,
+            catalogs: &self.parts.catalogs,
+            bundles: &self.parts.bundles,
+            dependencies: &self.dependencies,
+            preflight: &self.preflight,
+            memories: &self.memories,
+            reporter: self.reporter(),
+        }
     }
 }
 
 /// Runs the controller until `stop`. Catalog content must have been listed once.
 pub(crate) async fn run(parts: Parts, metrics: Arc<Metrics>, stop: CancellationToken) {
     let (store, writer) = reflector::store();
-    let context = Arc::new(Context::new(parts, store));
+    let context = Arc::new(ExtensionController::new(parts, store));
     follow(context, writer, metrics, stop).await;
 }
 
 /// Runs the controller with a given context. `writer` fills its store of extensions.
 async fn follow(
-    context: Arc<Context>,
+    context: Arc<ExtensionController>,
     writer: Writer<ClusterExtension>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
@@ -225,7 +301,7 @@ async fn follow(
         .default_backoff()
         .modify(|extension| extension.metadata.managed_fields = None)
         .reflect(writer);
-    context.measures.register(&metrics);
+    context.metrics.register(&metrics);
     let (noticing, synced) = (Arc::clone(&context), watch::Sender::new(false));
     let extensions_synced = synced.subscribe();
     let events = events.inspect(move |event| {
@@ -233,7 +309,7 @@ async fn follow(
             synced.send_replace(event.is_ok());
         }
         let Ok(event) = event else { return };
-        noticing.measures.notice(event);
+        noticing.metrics.notice(event);
         // An extension without our finalizers gets no finalize reconcile, so its pulls end here.
         if let watcher::Event::Delete(extension) = event {
             let name = extension.name_any();
@@ -269,7 +345,7 @@ async fn follow(
 
 /// Starts the background tasks, until `stop`. They send the extensions to requeue to `requeue`.
 fn start_background_tasks(
-    context: &Arc<Context>,
+    context: &Arc<ExtensionController>,
     requeue: &RequeueSender,
     metrics: &Arc<Metrics>,
     stop: &CancellationToken,
@@ -296,7 +372,7 @@ fn start_background_tasks(
             context.dependencies.follow_definitions(requeue_extensions),
             context.follow_secrets(&requeue),
             context.collect_garbage(&requeue),
-            context.follow_plans(|extension| requeue_extension(&requeue, extension), requeue_extensions),
+            context.plans.follow(|extension| requeue_extension(&requeue, extension), requeue_extensions),
         );
         ended.run_until_cancelled(all).await
     });

@@ -14,17 +14,19 @@ use olm_runtime::reconcile::ReconcileError;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::Context;
+use super::ExtensionController;
 use super::choice::of_revision;
-use super::decide::{Observed, RevisionInputs};
+use super::decide::{ObservedExtension, RevisionInputs};
 use super::garbage_collection::{RequeueSender, requeue_extension};
 use super::group::Together;
+use super::install::Installer;
+use super::installation::{InstallResult, Target};
 use super::memory::ExtensionMemory;
 use super::revisions::{Revision, RevisionStates};
 use crate::ages::elapsed;
 use crate::install_error::InstallError;
 
-impl Context {
+impl ExtensionController {
     /// Namespaces that the extension selects by label. `None` without a selector or without the gate.
     ///
     /// # Errors
@@ -39,24 +41,6 @@ impl Context {
         }
     }
 
-    /// Makes a revision of the running bundle with its overdue list of namespaces, while another bundle waits. Its watch
-    /// event requeues the extension.
-    pub(super) async fn relist(&self, observed: &Observed<'_>) -> Result<(), ReconcileError> {
-        let Some(inputs) = observed.list.overdue.clone() else { return Ok(()) };
-        let installation = self.install(observed, *inputs, None, &Together::default()).boxed().await?;
-        if let Err(error) = &installation.applied {
-            tracing::warn!(
-                extension = observed.name,
-                error = error.message,
-                "failed to change the list of namespaces"
-            );
-        }
-        if let Some(made) = &installation.made {
-            self.parts.cache.until_contains(&made.set).await;
-        }
-        Ok(())
-    }
-
     /// Requeues the extensions that select namespaces.
     pub(super) fn requeue_selecting(&self, requeue: &RequeueSender) {
         for extension in self.extensions_in_store.state() {
@@ -64,6 +48,27 @@ impl Context {
                 requeue_extension(requeue, &extension.name_any());
             }
         }
+    }
+}
+
+impl Installer<'_> {
+    /// Makes a revision of the running bundle with its overdue list of namespaces, while another bundle waits. Its watch
+    /// event requeues the extension.
+    pub(super) async fn relist(&self, observed: &ObservedExtension<'_>) -> Result<(), ReconcileError> {
+        let Some(inputs) = observed.list.overdue.clone() else { return Ok(()) };
+        let target = Target { inputs: *inputs, catalog: None, together: &Together::default() };
+        let installation = self.install(observed, target).boxed().await?;
+        if let InstallResult::Failed(error) = &installation.result {
+            tracing::warn!(
+                extension = observed.name,
+                error = error.message,
+                "failed to change the list of namespaces"
+            );
+        }
+        if let Some(made) = installation.created() {
+            self.cache.until_contains(&made.set).await;
+        }
+        Ok(())
     }
 }
 
@@ -84,7 +89,7 @@ impl NamespaceList {
     }
 }
 
-impl Observed<'_> {
+impl ObservedExtension<'_> {
     /// Sets the list of selected namespaces for this target (docs/design/namespaces.md#changed-lists).
     pub(super) fn settle_namespaces(
         &mut self,
@@ -94,7 +99,7 @@ impl Observed<'_> {
         now: Instant,
     ) {
         let Some(found) = &self.selected else { return };
-        let (names, newest) = (found.names(), self.states.newest());
+        let (names, newest) = (found.names(), self.states.newest_active());
         let current = newest.and_then(|newest| Some((newest, newest.namespaces.clone()?)));
         let Some((newest, current)) = current else {
             self.list = NamespaceList::of(names);
@@ -159,7 +164,7 @@ pub(super) fn report(
     known: Option<Vec<String>>,
 ) {
     match known {
-        _ if states.newest().is_none() => status.target_namespaces.clear(),
+        _ if states.newest_active().is_none() => status.target_namespaces.clear(),
         Some(targets) => status.target_namespaces = targets,
         None => {}
     }

@@ -7,12 +7,12 @@ use olm_request::ExtensionRules;
 use olm_revision::generate::BundleIdentity;
 
 use super::choice::{Choice, ResolutionFailure};
-use super::decide::Observed;
+use super::decide::ObservedExtension;
 use super::events::{self, ExtensionEvent};
 use super::findings::{self, Finding, Findings, available_version};
-use super::install::{CreatedRevision, Installation};
+use super::installation::{CreatedRevision, InstallResult, Installation, Restoration};
 use super::revisions::Revision;
-use super::rollback::{self, RollbackOutcome};
+use super::rollback;
 use super::rollout_events;
 use super::status::{AttemptResult, DeprecationData};
 use super::{REQUEUE_DELAY, VERIFY_DELAY};
@@ -24,7 +24,7 @@ pub(super) struct ReconcileOutcome {
     /// Events to publish.
     pub events: Vec<ExtensionEvent>,
     /// Event reasons that are resolved.
-    pub over: Vec<&'static str>,
+    pub resolved: Vec<&'static str>,
     /// New revision, if one was created.
     pub made: Option<ClusterObjectSet>,
     /// Requeue delay without a change.
@@ -37,24 +37,31 @@ pub(super) struct ReconcileOutcome {
 
 impl ReconcileOutcome {
     /// Outcome of a chosen bundle.
-    pub(super) fn chosen(choice: Choice, installation: Installation, observed: &Observed<'_>) -> Self {
-        let Observed { rules, states, .. } = observed;
+    pub(super) fn chosen(
+        choice: Choice,
+        installation: Installation,
+        observed: &ObservedExtension<'_>,
+    ) -> Self {
+        let ObservedExtension { rules, states, .. } = observed;
         let (old, unfinished) = (observed.status(), installation.unfinished);
-        let held = installation.held.as_ref().map(|held| held.report(observed, &choice));
-        let awaited = installation.awaited.as_ref().map(|cause| Ok(findings::held_by_group(&choice, cause)));
-        let held = held.or(awaited);
+        let held = match &installation.result {
+            InstallResult::Held(held) => Some(held.report(observed, &choice)),
+            InstallResult::AwaitsGroup(cause) => Some(Ok(findings::held_by_group(&choice, cause))),
+            _ => None,
+        };
         // Before the first installation, there is no older spec that the status describes.
         let is_held = matches!(held, Some(Ok(_)));
         let Choice { target, catalog, deprecation, mut findings, mut events, together: _, requeue } = choice;
         findings.signature = findings::signature(&target.image, installation.verdict.as_ref());
-        findings.add_definitions(&installation.definitions, &target, rules, states);
-        let mut over = vec![events::RESOLUTION_FAILED];
+        findings.add_crd_verdict(&installation.crds, &target, rules, states);
+        let mut resolved = vec![events::RESOLUTION_FAILED];
         if events.is_empty() {
-            over.extend([events::RESOLVED, events::OVERRIDE_USED]);
+            resolved.extend([events::RESOLVED, events::OVERRIDE_USED]);
         }
-        over.extend((installation.definitions == CrdVerdict::Safe).then_some(events::CRD_CHECK_FAILED));
+        resolved.extend((installation.crds == CrdVerdict::Safe).then_some(events::CRD_CHECK_FAILED));
         let have_answered = matches!(deprecation, DeprecationData::Catalog(..));
-        over.extend((have_answered && findings.left_out.is_empty()).then_some(events::CATALOG_UNAVAILABLE));
+        resolved
+            .extend((have_answered && findings.left_out.is_empty()).then_some(events::CATALOG_UNAVAILABLE));
         events.extend(events::of_left_out(old, &findings));
         events.extend(events::of_installation(&installation));
         let applied = match held {
@@ -64,7 +71,7 @@ impl ReconcileOutcome {
                 findings.available_version = available_version(&target, rules, states);
                 Ok(())
             }
-            None => installation.applied.clone(),
+            None => installation.applied(),
         };
         let applied = applied.map_err(|failure| {
             if failure.class.is_no_error() {
@@ -75,7 +82,10 @@ impl ReconcileOutcome {
         });
         add_rollback(&mut findings, &installation, observed, (&target, catalog.is_some()));
         let requeue = requeue_delay(&installation, requeue, applied.is_ok());
-        let made = installation.made.map(|made| announced(made, observed, &mut events));
+        let made = match installation.result {
+            InstallResult::Created(made) => Some(announced(*made, observed, &mut events)),
+            _ => None,
+        };
         Self {
             attempt: AttemptResult {
                 applied,
@@ -84,7 +94,7 @@ impl ReconcileOutcome {
                 upgrade_generation: observed.extension.metadata.generation.filter(|_| is_held),
             },
             events,
-            over,
+            resolved,
             made,
             requeue,
             unfinished,
@@ -98,8 +108,8 @@ impl ReconcileOutcome {
         let deprecation = DeprecationData::Unchanged;
         let attempt =
             AttemptResult { applied: Err(failure), deprecation, findings, upgrade_generation: None };
-        let (events, over) = (Vec::new(), Vec::new());
-        Self { attempt, events, over, made: None, requeue: None, unfinished: false, is_held: false }
+        let (events, resolved) = (Vec::new(), Vec::new());
+        Self { attempt, events, resolved, made: None, requeue: None, unfinished: false, is_held: false }
     }
 
     /// Outcome without a bundle.
@@ -111,27 +121,33 @@ impl ReconcileOutcome {
         let events = reported.into_iter().flatten().collect();
         let attempt =
             AttemptResult { applied: Err(failure), deprecation, findings, upgrade_generation: None };
-        let over = vec![events::RESOLVED, events::OVERRIDE_USED];
+        let resolved = vec![events::RESOLVED, events::OVERRIDE_USED];
         let requeue = requeue.then_some(REQUEUE_DELAY);
-        Self { attempt, events, over, made: None, requeue, unfinished: false, is_held: false }
+        Self { attempt, events, resolved, made: None, requeue, unfinished: false, is_held: false }
     }
 
     /// Outcome with the rollback of the newest revision.
-    pub(super) fn with_rollback(mut self, restored: Installation, observed: &Observed<'_>) -> Self {
-        if let Some(RollbackOutcome::NotRestored(why)) = restored.rollback {
-            self.attempt.findings.not_restored = Some(why);
+    pub(super) fn with_rollback(
+        mut self,
+        restoration: Restoration,
+        observed: &ObservedExtension<'_>,
+    ) -> Self {
+        match restoration {
+            Restoration::Created(made) => self.made = Some(announced(*made, observed, &mut self.events)),
+            Restoration::NotRestored { why, requeue, unfinished } => {
+                self.attempt.findings.not_restored = Some(why);
+                self.requeue = self.requeue.or_else(|| requeue.then_some(REQUEUE_DELAY));
+                self.unfinished |= unfinished;
+            }
         }
-        self.made = restored.made.map(|made| announced(made, observed, &mut self.events));
-        self.requeue = self.requeue.or_else(|| restored.requeue.then_some(REQUEUE_DELAY));
-        self.unfinished |= restored.unfinished;
         self
     }
 }
 
 /// Adds the Events of a new revision.
 fn announced(
-    CreatedRevision { set, before }: CreatedRevision,
-    observed: &Observed<'_>,
+    CreatedRevision { set, before, .. }: CreatedRevision,
+    observed: &ObservedExtension<'_>,
     events: &mut Vec<ExtensionEvent>,
 ) -> ClusterObjectSet {
     let (made, installed) = (Revision::of(&set), observed.states.installed.as_ref());
@@ -143,22 +159,19 @@ fn announced(
 fn add_rollback(
     findings: &mut Findings,
     installation: &Installation,
-    observed: &Observed<'_>,
+    observed: &ObservedExtension<'_>,
     (target, is_from_catalog): (&BundleIdentity, bool),
 ) {
-    let Observed { rules, states, .. } = observed;
-    match &installation.rollback {
-        Some(RollbackOutcome::Refused) => {
-            findings.upgrade = Finding::State(rollback::refused(target));
-            findings.available_version = available_version(target, rules, states);
-        }
-        Some(RollbackOutcome::NotRestored(why)) => findings.not_restored = Some(why.clone()),
-        None => {}
+    let ObservedExtension { rules, states, .. } = observed;
+    if installation.result == InstallResult::RolledBack {
+        findings.upgrade = Finding::State(rollback::refused(target));
+        findings.available_version = available_version(target, rules, states);
     }
-    let made = installation.made.as_ref().map(|made| Revision::of(&made.set));
+    findings.not_restored.clone_from(&installation.not_restored);
+    let made = installation.created().map(|made| Revision::of(&made.set));
     // A bundle that was chosen from a catalog, and is active, is what the spec asks for.
     let is_desired = is_from_catalog && observed.is_newest(target);
-    let newest = made.as_ref().or_else(|| states.newest().filter(|_| !is_desired));
+    let newest = made.as_ref().or_else(|| states.newest_active().filter(|_| !is_desired));
     findings.restored = newest.and_then(|newest| rollback::restored(newest, rules));
 }
 
@@ -171,12 +184,17 @@ fn requeue_delay(installation: &Installation, requeue: bool, is_applied: bool) -
     } else {
         (is_unaccepted && is_applied).then_some(VERIFY_DELAY)
     };
-    let opening = installation.held.as_ref().and_then(|held| held.wait);
+    let opening = match &installation.result {
+        InstallResult::Held(held) => held.wait,
+        _ => None,
+    };
     delay.into_iter().chain(opening).min()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use olm_request::CrdCheck;
     use olm_resolve::{CatalogError, Deprecations, LeftOut};
 
@@ -211,8 +229,8 @@ mod tests {
         )
     }
 
-    fn installation(applied: Result<(), InstallError>, definitions: CrdVerdict) -> Installation {
-        Installation { applied, ..Installation::unchanged(definitions) }
+    fn installation(applied: Result<(), InstallError>, crds: CrdVerdict) -> Installation {
+        Installation::new(applied.map_or_else(InstallResult::Failed, |()| InstallResult::Unchanged), crds)
     }
 
     const NAMED: &str = "error for resolved bundle \"demo.v2.0.0\" with version \"2.0.0\": no";
@@ -241,11 +259,11 @@ mod tests {
                 vec![RESOLUTION_FAILED, RESOLVED, OVERRIDE_USED, CRD_CHECK_FAILED],
             ),
         ];
-        for (choice, over) in rows {
-            assert_eq!(chosen(choice, installation(Ok(()), CrdVerdict::Safe), None).over, over);
+        for (choice, resolved) in rows {
+            assert_eq!(chosen(choice, installation(Ok(()), CrdVerdict::Safe), None).resolved, resolved);
         }
         let refusal = *ResolutionFailure::other(InstallError::retry("no"), &ExtensionRules::default());
-        assert_eq!(ReconcileOutcome::refused(refusal, None).over, [RESOLVED, OVERRIDE_USED]);
+        assert_eq!(ReconcileOutcome::refused(refusal, None).resolved, [RESOLVED, OVERRIDE_USED]);
     }
 
     #[test]
@@ -267,7 +285,7 @@ mod tests {
             let outcome = chosen(plain(), held(), annotated);
             assert_eq!(outcome.attempt.applied, Err(InstallError::retry(NAMED)));
             assert_eq!(outcome.events, notice);
-            assert!(!outcome.over.contains(&events::CRD_CHECK_FAILED));
+            assert!(!outcome.resolved.contains(&events::CRD_CHECK_FAILED));
             let upgrade = outcome.attempt.findings.upgrade;
             if annotated.is_none() {
                 assert_eq!(upgrade, Finding::Inactive);
@@ -301,11 +319,13 @@ mod tests {
             assert_eq!(outcome.attempt.findings.suffix(), suffix, "{annotated:?}");
             assert_eq!(outcome.attempt.applied, Ok(()));
         }
-        let warned = Installation {
+        let set = set(2, "Active", false);
+        let made = CreatedRevision {
             warnings: vec!["a".to_owned(), "b".to_owned()],
-            ..installation(Ok(()), CrdVerdict::Safe)
+            ..CreatedRevision::new(Arc::unwrap_or_clone(set), None)
         };
+        let made = Installation::new(InstallResult::Created(Box::new(made)), CrdVerdict::Safe);
         let notice = ExtensionEvent::warning(events::APPLIED_WITH_WARNINGS, "a; b".to_owned());
-        assert_eq!(chosen(plain(), warned, None).events, [notice]);
+        assert_eq!(chosen(plain(), made, None).events[..1], [notice]);
     }
 }

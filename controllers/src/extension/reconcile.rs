@@ -5,53 +5,52 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use jiff::Timestamp;
+use kube::ResourceExt;
 use kube::runtime::controller::Action;
-use kube::{Resource, ResourceExt};
-use olm_api::conditions::types;
-use olm_api::{ClusterExtension, ClusterExtensionStatus, summary};
-use olm_request::{ExtensionRules, InvalidAnnotation};
+use olm_api::ClusterExtension;
+use olm_request::InvalidAnnotation;
 use olm_revision::generate::newest;
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use olm_runtime::status::STALE_RETRY;
 use tokio::time::Instant;
 
 use super::choice::ResolutionFailure;
-use super::decide::{Decision, Observed, decide};
+use super::decide::{Decision, ObservedExtension, decide};
 use super::events::{self, ExtensionEvent};
 use super::findings::{self, Finding};
-use super::install::Installation;
+use super::inputs::CONTENT_WAIT;
+use super::installation::{InstallResult, Installation, Target};
 use super::memory::ExtensionMemory;
 use super::mirroring::mirror;
 use super::namespaces::NamespaceList;
+use super::orphans::adopt_orphans;
 use super::outcome::ReconcileOutcome;
 use super::removal::FINALIZERS;
 use super::revisions::{self, Revision, RevisionStates};
-use super::status::{self, StatusUpdate};
-use super::{CONFLICT_RETRY, Context, REQUEUE_DELAY, namespaces, rollout_events};
+use super::status::StatusUpdate;
+use super::{CONFLICT_RETRY, ExtensionController, REQUEUE_DELAY, rollout_events};
 use crate::adoption::AdoptionState;
 use crate::install_error::{ErrorClass, InstallError};
 use crate::preflight::CrdVerdict;
 
-/// Time that an extension waits for catalog content before its status reports it.
-const CONTENT_WAIT: Duration = Duration::from_secs(20);
 /// Requeue delay of a blocked extension. The cause may end without an event.
 const BLOCKED_RETRY: Duration = Duration::from_secs(600);
 
-impl Context {
+impl ExtensionController {
     /// Reconciles one extension to its spec, or finalizes it.
     pub(super) async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, ReconcileError> {
         if self.writes.is_stale(extension) {
             return Err(ReconcileError::pending(STALE_RETRY));
         }
         if extension.metadata.deletion_timestamp.is_some() {
-            return self.finalize(extension).await;
+            return self.remover().finalize(extension).await;
         }
         let is_missing = |name: &&&str| !extension.finalizers().iter().any(|has| has == *name);
         let missing: Vec<&str> = FINALIZERS.iter().filter(is_missing).copied().collect();
         if !missing.is_empty() {
             let mut all = extension.finalizers().to_vec();
             all.extend(missing.into_iter().map(str::to_owned));
-            self.set_finalizers(extension, &all).await?;
+            self.remover().set_finalizers(extension, &all).await?;
             return Ok(Action::await_change());
         }
         if !self.parts.features.impersonation {
@@ -61,7 +60,7 @@ impl Context {
         self.parts.cache.listed().cancelled().await;
         let observed = match self.observe(extension).await {
             Ok(observed) => observed,
-            Err(failure) => return self.fail(extension, failure).await,
+            Err(failure) => return self.reporter().fail(extension, failure).await,
         };
         let active = observed.states.rolling_out.iter().chain(&observed.states.installed);
         self.parts.bundles.need(&observed.name, active.map(|revision| revision.image.as_str()));
@@ -69,11 +68,11 @@ impl Context {
             Ok(AdoptionState::Complete) => {}
             Ok(AdoptionState::Pending(note)) => {
                 let note = note.map(|note| ExtensionEvent::normal(rollout_events::ADOPTED, note));
-                self.publish(extension, &[], note.into_iter().collect());
+                self.reporter().publish(extension, &[], note.into_iter().collect());
                 return Ok(Action::await_change());
             }
             // The installed bundle is unknown before the adoption, so the status keeps what it reports.
-            Err(failure) => return self.fail(extension, failure).await,
+            Err(failure) => return self.reporter().fail(extension, failure).await,
         }
         match self.prepare(&observed).await {
             Ok(true) => {}
@@ -84,18 +83,18 @@ impl Context {
             }
         }
         let result = self.resolve_and_act(observed).await;
-        self.parts.bundles.pulls.release_unasked(&extension.name_any());
-        self.parts.bundles.verifications.release_unasked(&extension.name_any());
+        self.parts.bundles.pulls.release_unrequested(&extension.name_any());
+        self.parts.bundles.verifications.release_unrequested(&extension.name_any());
         result
     }
 
     /// Chooses a bundle, takes the next step and reports it.
-    async fn resolve_and_act(&self, mut observed: Observed<'_>) -> Result<Action, ReconcileError> {
+    async fn resolve_and_act(&self, mut observed: ObservedExtension<'_>) -> Result<Action, ReconcileError> {
         let choice = match observed.filter() {
-            Ok(filter) => self.choose(&observed, filter).boxed().await,
+            Ok(filter) => self.resolver().choose(&observed, filter).boxed().await,
             Err(failure) => Err(ResolutionFailure::other(failure, &observed.rules)),
         };
-        let sets = self.revisions_of(&observed.name);
+        let sets = self.parts.cache.of_extension(&observed.name);
         let name = observed.name.clone();
         let decision = self.memories.with(&name, |memory| {
             if let Ok(choice) = &choice {
@@ -107,18 +106,22 @@ impl Context {
         self.conclude(observed, outcome).await
     }
 
-    async fn observe<'a>(&self, extension: &'a ClusterExtension) -> Result<Observed<'a>, InstallError> {
+    async fn observe<'a>(
+        &self,
+        extension: &'a ClusterExtension,
+    ) -> Result<ObservedExtension<'a>, InstallError> {
         let name = extension.name_any();
         let operator_condition = match &self.parts.operator_conditions {
             Some(conditions) => conditions.is_served().await?,
             None => false,
         };
-        let sets = self.revisions_of(&name);
+        let sets = self.parts.cache.of_extension(&name);
         let states = revisions::states_of(extension, &sets);
         let edited = self.is_edited(extension, &states);
-        let (rules, account) = (self.rules(extension), self.account(extension));
+        let features = self.parts.features;
+        let (rules, account) = (features.rules(extension), features.account(extension));
         let selected = self.selected_namespaces(extension).await?;
-        Ok(Observed {
+        Ok(ObservedExtension {
             extension,
             name,
             rules,
@@ -134,10 +137,10 @@ impl Context {
 
     /// Adopts orphaned revisions of the extension, and annotates its revisions. Returns `false` if the reconcile must
     /// be repeated, because an object has changed since it was read.
-    async fn prepare(&self, observed: &Observed<'_>) -> Result<bool, InstallError> {
-        let Observed { extension, rules, account, sets, .. } = observed;
+    async fn prepare(&self, observed: &ObservedExtension<'_>) -> Result<bool, InstallError> {
+        let ObservedExtension { extension, rules, account, sets, .. } = observed;
         let uid = extension.metadata.uid.as_deref();
-        Ok(self.adopt_orphans(extension, sets).boxed().await?
+        Ok(adopt_orphans(&self.parts.client, extension, sets).boxed().await?
             && mirror(&self.sets, sets.iter().map(Arc::as_ref), rules, uid, account.as_deref())
                 .boxed()
                 .await?)
@@ -146,37 +149,39 @@ impl Context {
     /// Takes the next step. An error means that there is nothing to report yet.
     async fn act(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         decision: Decision,
     ) -> Result<ReconcileOutcome, ReconcileError> {
-        let unchanged = Installation::unchanged;
         let (mut waiting, mut is_newest, mut is_ready) = (None, false, false);
         let mut outcome = match decision {
             Decision::AwaitCatalog => return Err(ReconcileError::pending(CONTENT_WAIT)),
-            Decision::Refuse(refusal) => self.refused(observed, *refusal).boxed().await?,
+            Decision::Refuse(refusal) => self.restorer().refused(observed, *refusal).boxed().await?,
             Decision::Hold { choice, waits } => {
                 waiting = waits;
-                ReconcileOutcome::chosen(choice, unchanged(CrdVerdict::Safe), observed)
+                ReconcileOutcome::chosen(choice, Installation::unchanged(CrdVerdict::Safe), observed)
             }
             Decision::Keep { choice, crds } => {
                 is_newest = true;
-                let verdict = self.judge_newest(&observed.name).await;
-                ReconcileOutcome::chosen(choice, Installation { verdict, ..unchanged(crds) }, observed)
+                let verdict = self.installer().judge_newest(&observed.name).await;
+                let kept = Installation { verdict, ..Installation::unchanged(crds) };
+                ReconcileOutcome::chosen(choice, kept, observed)
             }
             Decision::Restore { choice, to } => {
-                let installation = self.restore(observed, to.as_deref()).await?;
+                let restoration = self.restorer().restore(observed, to.as_deref()).await?;
+                let installation = Installation::unchanged(CrdVerdict::Safe).with(restoration);
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
             Decision::Install { choice, inputs } => {
                 let (catalog, together) = (choice.catalog.as_deref(), &choice.together);
-                let installation = self.install(observed, *inputs, catalog, together).boxed().await?;
-                let waits = installation.held.is_some() || installation.awaited.is_some();
-                is_newest = installation.applied.is_ok() && !waits;
-                is_ready = installation.awaited.is_some() || installation.made.is_some();
-                if waits {
-                    self.relist(observed).await?;
+                let target = Target { inputs: *inputs, catalog, together };
+                let installation = self.installer().install(observed, target).boxed().await?;
+                is_newest = !installation.is_stopped();
+                is_ready =
+                    matches!(installation.result, InstallResult::AwaitsGroup(_) | InstallResult::Created(_));
+                if installation.is_held() {
+                    self.installer().relist(observed).await?;
                 }
-                let installation = self.or_restored(observed, installation).boxed().await?;
+                let installation = self.restorer().restore_if_stopped(observed, installation).boxed().await?;
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
         };
@@ -195,31 +200,40 @@ impl Context {
         Ok(outcome)
     }
 
+    /// Settles the plans of an extension whose newest revision has the target. Returns `false` if this must be repeated.
+    async fn settle_plans(&self, observed: &ObservedExtension<'_>) -> bool {
+        let newest = self.memories.with(&observed.name, |memory| Some(memory.newest.as_ref()?.plan.clone()));
+        self.plans.settle(observed, newest).await
+    }
+
     /// Writes the status, publishes Events, and returns when to reconcile again.
     async fn conclude(
         &self,
-        mut observed: Observed<'_>,
+        mut observed: ObservedExtension<'_>,
         outcome: ReconcileOutcome,
     ) -> Result<Action, ReconcileError> {
-        let ReconcileOutcome { attempt, mut events, mut over, made, mut requeue, unfinished, is_held } =
+        let ReconcileOutcome { attempt, mut events, mut resolved, made, mut requeue, unfinished, is_held } =
             outcome;
         observed.states.rolling_out.extend(made.as_ref().map(Revision::of));
-        let Observed { extension, name, rules, states, .. } = &observed;
+        let ObservedExtension { extension, name, rules, states, .. } = &observed;
         let result = attempt.applied.clone();
         let invalid = |fault: &InvalidAnnotation| {
             ExtensionEvent::warning(events::INVALID_ANNOTATION, fault.to_string())
         };
         events.extend(rules.invalid.iter().map(invalid));
-        over.extend(rules.invalid.is_empty().then_some(events::INVALID_ANNOTATION));
+        resolved.extend(rules.invalid.is_empty().then_some(events::INVALID_ANNOTATION));
         let is_held = is_held || rules.paused;
-        let generation =
-            if is_held { self.applied_generation(extension) } else { extension.metadata.generation };
+        let generation = if is_held {
+            self.reporter().applied_generation(extension)
+        } else {
+            extension.metadata.generation
+        };
         let update = StatusUpdate::Attempted(Box::new(attempt));
-        let next = match self.write(extension, generation, states, &update).await {
+        let next = match self.reporter().write(extension, generation, states, &update).await {
             Ok(next) => next,
             Err(failure) => {
                 // Report what was done, even if the status write failed.
-                self.publish(extension, &over, events);
+                self.reporter().publish(extension, &resolved, events);
                 if let Some(set) = &made {
                     self.parts.cache.until_contains(set).await;
                 }
@@ -229,9 +243,9 @@ impl Context {
         let old = observed.status();
         events.extend(events::of_change(old, &next));
         events.extend(rollout_events::reached(old, &next));
-        over.extend(events::over(&next));
-        over.extend(rollout_events::over(&next));
-        self.publish(extension, &over, events);
+        resolved.extend(events::resolved(&next));
+        resolved.extend(rollout_events::resolved(&next));
+        self.reporter().publish(extension, &resolved, events);
         // Verifying may pull another bundle, which would replace the pull in progress.
         let is_pulling = result.as_ref().is_err_and(|failure| failure.class == ErrorClass::Pulling);
         let is_verified = is_pulling || self.verify(&observed, unfinished).await;
@@ -256,7 +270,7 @@ impl Context {
 
     /// Verifies the content of the active revisions, unless it was verified before and no Secret was lost since.
     /// Returns `false` if it must be verified again.
-    async fn verify(&self, observed: &Observed<'_>, unfinished: bool) -> bool {
+    async fn verify(&self, observed: &ObservedExtension<'_>, unfinished: bool) -> bool {
         // A paused extension writes nothing, and an unfinished write is retried anyway.
         if observed.rules.paused || unfinished {
             return true;
@@ -266,7 +280,7 @@ impl Context {
         if self.memories.with(&observed.name, verified) {
             return true;
         }
-        match self.verify_content(observed).boxed().await {
+        match self.installer().verify_content(observed).boxed().await {
             Ok(()) => true,
             Err(error) => {
                 self.memories.content_lost(&observed.name);
@@ -276,80 +290,12 @@ impl Context {
         }
     }
 
-    pub(super) fn rules(&self, extension: &ClusterExtension) -> ExtensionRules {
-        ExtensionRules::of(extension.metadata.annotations.as_ref(), self.parts.features.settings)
-    }
-
-    /// `<namespace>/<name>` of the service account that applies and deletes the objects of the extension. `None`
-    /// means the service account of the controller.
-    pub(super) fn account(&self, extension: &ClusterExtension) -> Option<String> {
-        let spec = extension.spec.as_ref().filter(|_| self.parts.features.impersonation)?;
-        let account = spec.service_account.as_ref().filter(|account| !account.name.is_empty())?;
-        Some(format!("{}/{}", spec.namespace, account.name))
-    }
-
     /// Reports whether the spec changed since a revision was last created or kept for it. For generations before
     /// the start of this process, the status is the only source.
     fn is_edited(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
         let seen = states.applied_generation(extension);
         let applied = |memory: &mut ExtensionMemory| *memory.applied_generation.get_or_insert(seen);
         self.memories.with(&extension.name_any(), applied) != extension.metadata.generation
-    }
-
-    /// Generation to report as observed while nothing is applied.
-    fn applied_generation(&self, extension: &ClusterExtension) -> Option<i64> {
-        let applied = self.memories.with(&extension.name_any(), |memory| memory.applied_generation).flatten();
-        let reported = || extension.condition(types::PROGRESSING)?.observed_generation;
-        applied.or_else(reported).or(extension.metadata.generation)
-    }
-
-    /// Writes the next status and returns it.
-    pub(super) async fn write(
-        &self,
-        extension: &ClusterExtension,
-        generation: Option<i64>,
-        states: &RevisionStates,
-        outcome: &StatusUpdate,
-    ) -> Result<ClusterExtensionStatus, ReconcileError> {
-        let old = extension.status.clone().unwrap_or_default();
-        let now = Timestamp::now();
-        let mut next = status::next(&old, generation, states, outcome, now);
-        if let StatusUpdate::Attempted(_) = outcome {
-            let known = self.memories.with(&extension.name_any(), |memory| memory.targets.clone());
-            namespaces::report(&mut next, states, known);
-        }
-        summary::update(&mut next, self.parts.features.status_summary, extension.metadata.generation, now);
-        let written = self.writes.write_status(&self.extensions, extension, &next).await;
-        written.map_err(|error| ReconcileError::write("error updating status", &error))?;
-        Ok(next)
-    }
-
-    /// Reports whether an extension waits for catalog content, and has done so for less than [`CONTENT_WAIT`].
-    pub(super) fn may_await_content(&self, extension: &str, awaits_content: bool) -> bool {
-        self.memories.with(extension, |memory| {
-            let since = awaits_content.then(|| memory.waiting_since.unwrap_or_else(Instant::now));
-            memory.waiting_since = since;
-            since.is_some_and(|since| since.elapsed() < CONTENT_WAIT)
-        })
-    }
-
-    /// Publishes Events. The reasons in `over` are reset first, so that their next Event is published again.
-    pub(super) fn publish(
-        &self,
-        extension: &ClusterExtension,
-        over: &[&'static str],
-        all: Vec<ExtensionEvent>,
-    ) {
-        let about = extension.object_ref(&());
-        over.iter().for_each(|reason| self.parts.events.over(&about, reason));
-        for ExtensionEvent { warning, reason, note } in events::merged(all) {
-            let events = &self.parts.events;
-            if warning {
-                events.warning(about.clone(), reason, note);
-            } else {
-                events.normal(about.clone(), reason, note);
-            }
-        }
     }
 }
 

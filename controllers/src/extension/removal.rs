@@ -6,10 +6,10 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_request::{UninstallPolicy, unmet};
@@ -20,17 +20,40 @@ use serde_json::json;
 
 use super::events::{self, ExtensionEvent};
 use super::in_use::in_use;
+use super::memory::Memories;
 use super::mirroring::mirror;
-use super::revisions;
-use super::status::StatusUpdate;
-use super::{CONFLICT_RETRY, Context, REQUEUE_DELAY};
+use super::reporter::Reporter;
+use super::{CONFLICT_RETRY, REQUEUE_DELAY};
+use crate::bundles::Bundles;
+use crate::catalogs::Catalogs;
+use crate::dependencies::Dependencies;
+use crate::gates::Features;
 use crate::install_error::InstallError;
+use crate::preflight::Preflight;
+use crate::revision_cache::RevisionCache;
+use crate::revision_writer::RevisionWriter;
 
 /// Finalizers that the controller sets on every extension.
 pub(super) const FINALIZERS: [&str; 2] =
     [finalizers::CLEANUP_UNPACK_CACHE, finalizers::CLEANUP_CONTENTMANAGER_CACHE];
 
-impl Context {
+/// Finalizes deleted extensions.
+pub(super) struct Remover<'a> {
+    pub client: &'a Client,
+    pub extensions: &'a Api<ClusterExtension>,
+    pub extensions_in_store: &'a Store<ClusterExtension>,
+    pub sets: &'a Api<ClusterObjectSet>,
+    pub revisions: &'a RevisionWriter,
+    pub cache: &'a RevisionCache,
+    pub catalogs: &'a Catalogs,
+    pub bundles: &'a Bundles,
+    pub dependencies: &'a Dependencies,
+    pub preflight: &'a Preflight,
+    pub memories: &'a Memories,
+    pub reporter: Reporter<'a>,
+}
+
+impl Remover<'_> {
     /// Finalizes an extension that is being deleted. The garbage collector deletes its revisions, and each revision
     /// deletes its objects in order.
     pub(super) async fn finalize(&self, extension: &ClusterExtension) -> Result<Action, ReconcileError> {
@@ -41,30 +64,30 @@ impl Context {
         if rest.len() == extension.finalizers().len() {
             self.forget(&name);
             // With foreground deletion, or a foreign finalizer, the extension remains while its revisions are removed.
-            let sets = self.revisions_of(&name);
+            let sets = self.cache.of_extension(&name);
             match self.pass_on(extension, sets.iter().map(Arc::as_ref)).boxed().await {
                 Ok(None) => {}
                 Ok(Some(_)) => return Err(ReconcileError::pending(CONFLICT_RETRY)),
-                Err(failure) => return self.fail(extension, failure).await,
+                Err(failure) => return self.reporter.fail(extension, failure).await,
             }
             if let Some(waits) = sets.iter().find_map(|set| waits_of(set)) {
-                self.report_failure(extension, waits).await?;
+                self.reporter.report_failure(extension, waits).await?;
             }
             return Ok(Action::await_change());
         }
         match self.held(extension).boxed().await {
             Ok(None) => {}
             Ok(Some(held)) => {
-                self.report_failure(extension, held).await?;
+                self.reporter.report_failure(extension, held).await?;
                 return Ok(Action::requeue(REQUEUE_DELAY));
             }
-            Err(failure) => return self.fail(extension, failure).await,
+            Err(failure) => return self.reporter.fail(extension, failure).await,
         }
         self.forget(&name);
-        if let Err(error) = self.parts.bundles.remove(&name).await {
+        if let Err(error) = self.bundles.remove(&name).await {
             let failed = finalizers::CLEANUP_UNPACK_CACHE;
             let failure = InstallError::retry(format!("finalizer {failed:?} failed: {error}"));
-            self.report_failure(extension, failure.clone()).await?;
+            self.reporter.report_failure(extension, failure.clone()).await?;
             // The work of the other finalizer is done.
             let is_left = |name: &&String| name.as_str() == failed || !is_ours(name);
             let left: Vec<String> = extension.finalizers().iter().filter(is_left).cloned().collect();
@@ -78,9 +101,9 @@ impl Context {
             return Err(ReconcileError::retry(failure));
         }
         self.set_finalizers(extension, &rest).await?;
-        if self.rules(extension).settings.dependencies == DependencyMode::Check {
+        if self.reporter.features.rules(extension).settings.dependencies == DependencyMode::Check {
             // Other extensions may have waited for this deletion.
-            self.parts.catalogs.requeue_extensions();
+            self.catalogs.requeue_extensions();
         }
         Ok(Action::await_change())
     }
@@ -90,11 +113,11 @@ impl Context {
         if let Some(needed) = self.needed(extension).await? {
             return Ok(Some(InstallError::retry(needed)));
         }
-        let (name, rules) = (extension.name_any(), self.rules(extension));
+        let (name, rules) = (extension.name_any(), self.reporter.features.rules(extension));
         // List from the API server: the deletion also covers revisions that the cache does not hold yet.
         let sets = self.revisions.list(&name).await?;
         if rules.uninstall_policy == Some(UninstallPolicy::BlockIfInUse)
-            && let Some(in_use) = in_use(&self.parts.client, extension, &sets).await?
+            && let Some(in_use) = in_use(self.client, extension, &sets).await?
         {
             return Ok(Some(InstallError::blocked(in_use)));
         }
@@ -108,9 +131,10 @@ impl Context {
         extension: &ClusterExtension,
         sets: impl Iterator<Item = &ClusterObjectSet>,
     ) -> Result<Option<InstallError>, InstallError> {
-        let (rules, account) = (self.rules(extension), self.account(extension));
+        let (rules, account) =
+            (self.reporter.features.rules(extension), self.reporter.features.account(extension));
         let uid = extension.metadata.uid.as_deref();
-        let mirrored = mirror(&self.sets, sets, &rules, uid, account.as_deref()).await?;
+        let mirrored = mirror(self.sets, sets, &rules, uid, account.as_deref()).await?;
         Ok((!mirrored).then(|| InstallError::retry("a revision changed while its annotations were written")))
     }
 
@@ -119,45 +143,34 @@ impl Context {
         self.preflight.forget(name);
     }
 
-    /// Reports a failure and returns it, to be retried.
-    pub(super) async fn fail(
-        &self,
-        extension: &ClusterExtension,
-        failure: InstallError,
-    ) -> Result<Action, ReconcileError> {
-        self.report_failure(extension, failure.clone()).await?;
-        Err(ReconcileError::retry(failure))
-    }
-
-    pub(super) async fn report_failure(
-        &self,
-        extension: &ClusterExtension,
-        failure: InstallError,
-    ) -> Result<(), ReconcileError> {
-        let states = revisions::states_of(extension, &self.revisions_of(&extension.name_any()));
-        let generation = extension.metadata.generation;
-        self.write(extension, generation, &states, &StatusUpdate::OnlyProgressing(failure)).await.map(drop)
-    }
-
     /// Message that names the dependents of the extension. `None` if there are none or the extension ignores them.
     async fn needed(&self, extension: &ClusterExtension) -> Result<Option<String>, InstallError> {
         let name = extension.name_any();
-        let checks =
-            |other: &Arc<ClusterExtension>| other.name_any() != name && self.rules(other).protect(other);
+        let checks = |other: &Arc<ClusterExtension>| {
+            other.name_any() != name && self.reporter.features.rules(other).protect(other)
+        };
         if !self.extensions_in_store.state().iter().any(checks) {
             return Ok(None);
         }
         // Before the first list, nothing would seem to be installed.
-        self.parts.cache.listed().cancelled().await;
-        let rules = self.rules(extension);
-        let available =
-            self.dependencies.surroundings(&name, |other, type_| self.insists(other, type_)).await;
+        self.cache.listed().cancelled().await;
+        let (features, rules) = (self.reporter.features, self.reporter.features.rules(extension));
+        let available = self
+            .dependencies
+            .available_providers(&name, |other, type_| {
+                protects(self.extensions_in_store, features, other, type_)
+            })
+            .await;
         match available {
             Ok((available, dependents)) => {
                 let needed = needed_by(&available, &dependents);
                 if let Some(needed) = needed.as_ref().filter(|_| rules.ignore_dependents) {
                     let note = format!("uninstalled though {needed}");
-                    self.publish(extension, &[], vec![ExtensionEvent::warning(events::OVERRIDE_USED, note)]);
+                    self.reporter.publish(
+                        extension,
+                        &[],
+                        vec![ExtensionEvent::warning(events::OVERRIDE_USED, note)],
+                    );
                 }
                 Ok(needed.filter(|_| !rules.ignore_dependents).map(|needed| waits(&needed)))
             }
@@ -165,15 +178,6 @@ impl Context {
             Err(_) if rules.ignore_dependents => Ok(None),
             Err(failure) => Err(failure),
         }
-    }
-
-    /// Reports whether the extension requires protection of its dependencies of this property type.
-    pub(super) fn insists(&self, extension: &str, property_type: &str) -> bool {
-        let found = self.extensions_in_store.get(&ObjectRef::new(extension));
-        found.is_some_and(|extension| {
-            let rules = self.rules(&extension);
-            rules.protect(&extension) && rules.counts(property_type)
-        })
     }
 
     pub(super) async fn set_finalizers(
@@ -193,6 +197,19 @@ impl Context {
     }
 }
 
+/// Reports whether the extension requires protection of its dependencies of this property type.
+pub(super) fn protects(
+    extensions: &Store<ClusterExtension>,
+    features: Features,
+    extension: &str,
+    property_type: &str,
+) -> bool {
+    extensions.get(&ObjectRef::new(extension)).is_some_and(|extension| {
+        let rules = features.rules(&extension);
+        rules.protect(&extension) && rules.counts(property_type)
+    })
+}
+
 /// Failure that blocks the teardown of a revision.
 fn waits_of(set: &ClusterObjectSet) -> Option<InstallError> {
     set.metadata.deletion_timestamp.as_ref()?;
@@ -204,7 +221,7 @@ fn waits_of(set: &ClusterObjectSet) -> Option<InstallError> {
     }
 }
 
-/// Message that names the dependents whose requirements are unsatisfied in these surroundings.
+/// Message that names the dependents whose requirements are unsatisfied in these providers.
 fn needed_by(available: &AvailableProviders, dependents: &[Dependent]) -> Option<String> {
     let unmet = unmet(available, dependents);
     (!unmet.is_empty()).then(|| unmet.join("; "))

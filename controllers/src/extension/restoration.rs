@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use kube::ResourceExt;
+use kube::{Client, ResourceExt};
 use olm_crd_safety::is_crd;
 use olm_request::{Refusal, operator_condition};
 use olm_revision::content::{ContentPhase, content_digest, objects};
@@ -15,35 +15,50 @@ use olm_revision::losses::{custom_resources, loss};
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use tokio::task::block_in_place;
 
-use super::Context;
 use super::choice::ResolutionFailure;
-use super::decide::Observed;
-use super::install::{CreatedRevision, Installation};
+use super::decide::ObservedExtension;
+use super::installation::{CreatedRevision, Installation, Restoration};
+use super::memory::Memories;
 use super::namespaces::target_namespaces;
 use super::outcome::ReconcileOutcome;
 use super::revisions::{self, Revision};
 use super::rollback;
 use crate::install_error::InstallError;
-use crate::preflight::{CrdVerdict, crd_check};
+use crate::operator_conditions::OperatorConditions;
+use crate::preflight::{CrdVerdict, Preflight, crd_check};
+use crate::revision_writer::RevisionWriter;
 
-impl Context {
+/// Rolls extensions back.
+pub(super) struct Restorer<'a> {
+    pub client: &'a Client,
+    pub revisions: &'a RevisionWriter,
+    pub preflight: &'a Preflight,
+    /// OperatorConditions, with gate `OperatorConditionCompat`.
+    pub conditions: Option<&'a OperatorConditions>,
+    pub memories: &'a Memories,
+}
+
+impl Restorer<'_> {
     /// Creates a revision with the content of `to`, unless data may be lost. Approvals and windows do not matter.
     ///
     /// # Errors
     /// The revisions have changed since they were observed. An event follows.
     pub(super) async fn restore(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         to: Option<&Revision>,
-    ) -> Result<Installation, ReconcileError> {
-        let Some(to) = to else { return Ok(Installation::not_restored(rollback::no_predecessor(), false)) };
+    ) -> Result<Restoration, ReconcileError> {
+        let Some(to) = to else {
+            let why = rollback::no_predecessor();
+            return Ok(Restoration::NotRestored { why, requeue: false, unfinished: false });
+        };
         match self.restored(observed, to).boxed().await {
-            Ok(Some(installation)) => Ok(installation),
+            Ok(Some(restoration)) => Ok(restoration),
             Ok(None) => Err(ReconcileError::pending(RESYNC)),
             Err(failure) => {
                 self.memories.content_lost(&observed.name);
                 let why = format!("not rolled back to revision {}: {failure}", to.name);
-                Ok(Installation { unfinished: true, ..Installation::not_restored(why, true) })
+                Ok(Restoration::NotRestored { why, requeue: true, unfinished: true })
             }
         }
     }
@@ -51,29 +66,25 @@ impl Context {
     /// Rolls back a failed newest revision although a change of it waits or fails: neither may delay a rollback.
     ///
     /// # Errors
-    /// Those of [`Context::restore`].
-    pub(super) async fn or_restored(
+    /// Those of [`Restorer::restore`].
+    pub(super) async fn restore_if_stopped(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         installation: Installation,
     ) -> Result<Installation, ReconcileError> {
-        if !rollback::precedes(&installation, observed) {
+        if !installation.is_stopped() || !rollback::is_due(observed) {
             return Ok(installation);
         }
-        let restored = self.restore(observed, observed.states.installed.as_ref()).await?;
-        Ok(match restored.made {
-            Some(_) => restored,
-            None => Installation { rollback: restored.rollback, requeue: restored.requeue, ..installation },
-        })
+        Ok(installation.with(self.restore(observed, observed.states.installed.as_ref()).await?))
     }
 
     /// Outcome without a bundle. A failed newest revision is rolled back nevertheless.
     ///
     /// # Errors
-    /// Those of [`Context::restore`].
+    /// Those of [`Restorer::restore`].
     pub(super) async fn refused(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         refusal: ResolutionFailure,
     ) -> Result<ReconcileOutcome, ReconcileError> {
         let is_due = !refusal.awaits_content && rollback::is_due(observed);
@@ -88,11 +99,11 @@ impl Context {
     /// Report of the failed operator against its replacement by another bundle.
     async fn rollback_blocker(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         (failed, kept): (&Revision, &Revision),
         content: &[ContentPhase],
     ) -> Result<Option<String>, InstallError> {
-        let Some(conditions) = &self.parts.operator_conditions else { return Ok(None) };
+        let Some(conditions) = self.conditions else { return Ok(None) };
         let is_ignored = observed.rules.approval.ignore_operator_condition;
         match operator_condition(objects(content)) {
             Some((namespace, name)) if failed.image != kept.image && !is_ignored => {
@@ -105,28 +116,28 @@ impl Context {
     /// `None` if the revisions have changed.
     async fn restored(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         to: &Revision,
-    ) -> Result<Option<Installation>, InstallError> {
+    ) -> Result<Option<Restoration>, InstallError> {
         let name = &observed.name;
         let existing = self.revisions.list(name).await?;
         let live: Vec<_> = existing.iter().cloned().map(Arc::new).collect();
         let live = revisions::states_of(observed.extension, &live);
-        let observed_newest = observed.states.newest().map(|newest| &newest.name);
+        let observed_newest = observed.states.newest_active().map(|newest| &newest.name);
         let failed = live
-            .newest()
+            .newest_active()
             .filter(|newest| Some(&newest.name) == observed_newest && rollback::has_failed(newest));
         let Some(before) = failed.cloned() else { return Ok(None) };
         let active = |name: &str| existing.iter().find(|set| set.name_any() == name && !set.is_archived());
         let (Some(failed), Some(kept)) = (active(&before.name), active(&to.name)) else { return Ok(None) };
         let (content, refused) = (self.revisions.content(kept).await?, self.revisions.content(failed).await?);
         let risks = self.risks(observed, &content, &refused).await?;
+        let not_restored = |why| Ok(Some(Restoration::NotRestored { why, requeue: true, unfinished: false }));
         if let Some(why) = rollback::forbidden(name, to, &risks) {
-            return Ok(Some(Installation::not_restored(why, true)));
+            return not_restored(why);
         }
         if let Some(blocker) = self.rollback_blocker(observed, (&before, to), &refused).await? {
-            let why = format!("not rolled back to revision {}: {blocker}", to.name);
-            return Ok(Some(Installation::not_restored(why, true)));
+            return not_restored(format!("not rolled back to revision {}: {blocker}", to.name));
         }
         let refusal = Refusal {
             digest: block_in_place(|| content_digest(&refused)),
@@ -147,28 +158,27 @@ impl Context {
         let set = self.revisions.create_next(name, &draft, &existing).boxed().await?;
         self.preflight.forget(name);
         self.memories.with(name, |memory| (memory.newest, memory.targets) = (None, Some(targets)));
-        let made = Some(CreatedRevision { set, before: Some(before) });
-        Ok(Some(Installation { made, ..Installation::unchanged(CrdVerdict::Safe) }))
+        Ok(Some(Restoration::Created(Box::new(CreatedRevision::new(set, Some(before))))))
     }
 
     /// Data that would be lost if the content `to` replaced the content `from`, or else the findings of the CRD check
     /// that hold it.
     async fn risks(
         &self,
-        observed: &Observed<'_>,
+        observed: &ObservedExtension<'_>,
         to: &[ContentPhase],
         from: &[ContentPhase],
     ) -> Result<Vec<String>, InstallError> {
         let (objects, crds) = (objects(to).collect::<Vec<_>>(), crds(to));
         let mut risks = self.preflight.losses(&objects).boxed().await?;
-        let cluster = KubeCluster::new(self.parts.client.clone());
+        let cluster = KubeCluster::new(self.client.clone());
         for name in self::crds(from).difference(&crds) {
             risks.extend(loss(name, &custom_resources(&cluster, name).await));
         }
         if risks.is_empty()
             && let Some(check) = crd_check(observed.extension, observed.rules.crd_check)
             && let CrdVerdict::Held(text) =
-                self.preflight.definitions(&observed.name, &objects, check).boxed().await?
+                self.preflight.check_crds(&observed.name, &objects, check).boxed().await?
         {
             risks.push(text);
         }

@@ -71,7 +71,7 @@ pub(crate) struct RevisionStates {
 
 impl RevisionStates {
     /// Active revision with the highest number.
-    pub(crate) fn newest(&self) -> Option<&Revision> {
+    pub(crate) fn newest_active(&self) -> Option<&Revision> {
         self.rolling_out.last().or(self.installed.as_ref())
     }
 
@@ -84,7 +84,7 @@ impl RevisionStates {
                 shown.observed_generation.filter(|_| self.is_copied_from_revision(shown, reported))
             }
             // Without an edit, the rollout of a former extension is adopted.
-            None if self.newest().is_some() => Some(1),
+            None if self.newest_active().is_some() => Some(1),
             None => extension.metadata.generation,
         }
     }

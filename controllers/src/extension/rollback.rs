@@ -7,8 +7,7 @@ use olm_resolve::ConditionState;
 use olm_revision::generate::BundleIdentity;
 
 use super::choice::Choice;
-use super::decide::Observed;
-use super::install::Installation;
+use super::decide::ObservedExtension;
 use super::memory::ExtensionMemory;
 use super::revisions::Revision;
 
@@ -23,19 +22,14 @@ pub(super) enum RollbackStep {
     Keep,
 }
 
-/// Reason for which an attempt made no revision.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum RollbackOutcome {
-    /// The target has the content that was rolled back.
-    Refused,
-    /// Nothing was restored, for the reason in this suffix of the `Progressing` message.
-    NotRestored(String),
-}
-
 /// Decides about a rollback of the newest revision.
-pub(super) fn step(observed: &Observed<'_>, choice: &Choice, memory: &ExtensionMemory) -> RollbackStep {
-    let Observed { rules, states, edited, .. } = observed;
-    let newest = states.newest().filter(|_| rules.rollback && observed.is_newest(&choice.target));
+pub(super) fn step(
+    observed: &ObservedExtension<'_>,
+    choice: &Choice,
+    memory: &ExtensionMemory,
+) -> RollbackStep {
+    let ObservedExtension { rules, states, edited, .. } = observed;
+    let newest = states.newest_active().filter(|_| rules.rollback && observed.is_newest(&choice.target));
     let Some(newest) = newest else { return RollbackStep::None };
     if let Some(refusal) = &newest.refusal {
         let is_kept = choice.catalog.is_none() && !edited && refusal.holds(rules);
@@ -47,15 +41,11 @@ pub(super) fn step(observed: &Observed<'_>, choice: &Choice, memory: &ExtensionM
     RollbackStep::Restore(states.installed.clone().map(Box::new))
 }
 
-/// Reports whether a failed newest revision is rolled back before this attempt to change it, which made no revision.
-pub(super) fn precedes(attempt: &Installation, observed: &Observed<'_>) -> bool {
-    let is_stopped = attempt.applied.is_err() || attempt.held.is_some() || attempt.awaited.is_some();
-    is_stopped && is_due(observed)
-}
-
 /// Reports whether a failed newest revision is rolled back unless a change of it succeeds.
-pub(super) fn is_due(observed: &Observed<'_>) -> bool {
-    observed.rules.rollback && !observed.rules.paused && observed.states.newest().is_some_and(has_failed)
+pub(super) fn is_due(observed: &ObservedExtension<'_>) -> bool {
+    observed.rules.rollback
+        && !observed.rules.paused
+        && observed.states.newest_active().is_some_and(has_failed)
 }
 
 /// Reports whether a rollout of the revision is to be rolled back. A restored revision never is.
@@ -66,8 +56,8 @@ pub(super) fn has_failed(revision: &Revision) -> bool {
 }
 
 /// Reports whether the newest revision is a restored one that keeps its target no longer.
-pub(super) fn is_ended(observed: &Observed<'_>) -> bool {
-    let refusal = observed.states.newest().and_then(|newest| newest.refusal.as_ref());
+pub(super) fn is_ended(observed: &ObservedExtension<'_>) -> bool {
+    let refusal = observed.states.newest_active().and_then(|newest| newest.refusal.as_ref());
     refusal.is_some_and(|refusal| !refusal.holds(&observed.rules))
 }
 

@@ -48,7 +48,7 @@ fn decided(
     (version, catalog): (i64, Option<&str>),
 ) -> String {
     let extension = extension();
-    let observed = Observed { edited, ..observed(&extension, rules.clone(), sets) };
+    let observed = ObservedExtension { edited, ..observed(&extension, rules.clone(), sets) };
     let choice = Choice { catalog: catalog.map(str::to_owned), ..choice(version) };
     let newest = olm_revision::generate::newest(sets);
     match decide(&observed, Ok(choice), &ExtensionMemory::default(), newest) {
@@ -67,7 +67,7 @@ fn failed_rollout_restores_the_installed_revision_once() {
     let paused = ExtensionRules { paused: true, ..rollback() };
     let windows = "0 0 29 2 * 1m".parse().unwrap();
     let approval = ApprovalRules { mode: ApprovalMode::Manual, windows, ..ApprovalRules::default() };
-    let governed = ExtensionRules { approval, ..rollback() };
+    let held = ExtensionRules { approval, ..rollback() };
     let retried = ExtensionRules { retry_requested_at: Some("1".to_owned()), ..rollback() };
     let (first, second) = (set(1, "Active", true), set(2, "Active", false));
     let failed = [first.clone(), late(second.clone())];
@@ -85,7 +85,7 @@ fn failed_rollout_restores_the_installed_revision_once() {
         ("edited", &rules, &failed, true, (2, None), "install"),
         ("another target", &rules, &failed, false, (3, Some("main")), "install"),
         ("paused", &paused, &failed, false, (2, None), "hold"),
-        ("approval and window", &governed, &failed, false, (2, None), "restore demo-1"),
+        ("approval and window", &held, &failed, false, (2, None), "restore demo-1"),
         ("no predecessor", &rules, &[late(second)], false, (2, None), "restore nothing"),
         ("restored", &rules, &restored, false, (1, None), "hold"),
         ("restored one fails", &rules, &late_again, false, (1, None), "hold"),

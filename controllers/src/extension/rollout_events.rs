@@ -101,7 +101,7 @@ pub(super) fn reached(
 }
 
 /// Reasons of [`reached`] that are resolved.
-pub(super) fn over(status: &ClusterExtensionStatus) -> Vec<&'static str> {
+pub(super) fn resolved(status: &ClusterExtensionStatus) -> Vec<&'static str> {
     let progressing = conditions::find(&status.conditions, types::PROGRESSING);
     let is_stalled = progressing.is_some_and(|condition| condition.status == Status::False.as_str());
     let pause = if is_paused(Some(status)) { RESUMED } else { PAUSED };
@@ -241,8 +241,8 @@ mod tests {
         for (old, next, expected) in rows {
             assert_eq!(describe(old, next), expected, "{old:?} {next:?}");
         }
-        assert_eq!(over(&stuck), [PAUSED]);
-        assert_eq!(over(&installed), [ROLLOUT_STALLED, PAUSED]);
+        assert_eq!(resolved(&stuck), [PAUSED]);
+        assert_eq!(resolved(&installed), [ROLLOUT_STALLED, PAUSED]);
     }
 
     // docs/design/additions.md#pause
@@ -255,6 +255,6 @@ mod tests {
         assert_eq!(describe(Some(&plain), &paused), ["Paused nothing is applied or upgraded"]);
         assert_eq!(describe(Some(&paused), &paused), [""; 0]);
         assert_eq!(describe(Some(&paused), &plain), ["Resumed changes are applied again"]);
-        assert_eq!(over(&paused), [ROLLOUT_STALLED, RESUMED]);
+        assert_eq!(resolved(&paused), [ROLLOUT_STALLED, RESUMED]);
     }
 }

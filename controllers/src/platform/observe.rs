@@ -105,7 +105,7 @@ async fn get(
 }
 
 /// Observed state of the platform.
-pub(crate) struct Observed {
+pub(crate) struct ObservedPlatform {
     /// Inputs of the verdict.
     pub facts: Facts,
     /// Served APIs.
@@ -118,7 +118,7 @@ pub(crate) struct Observed {
 ///
 /// # Errors
 /// The API server does not answer.
-pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<Observed, kube::Error> {
+pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<ObservedPlatform, kube::Error> {
     let served = ServedApis::read(client).await?;
     let has_versions = served.has(&cluster_versions());
     let object = match has_versions {
@@ -135,7 +135,7 @@ pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<Obse
         kubernetes: server.git_version.parse::<MinorVersion>().ok(),
         openshift_map: settings.openshift_map,
     };
-    Ok(Observed { facts, served, cluster_version: object })
+    Ok(ObservedPlatform { facts, served, cluster_version: object })
 }
 
 /// Same as [`get`], but maps 403 to `None` as well: for objects whose absence never lets an update pass.

@@ -145,7 +145,7 @@ impl Transitions {
                     row.value
                 );
                 let about = extension(&row.name, uid);
-                events.over(&about, UNBLOCKED);
+                events.resolved(&about, UNBLOCKED);
                 events.warning(about, BLOCKS, note);
             }
         }
@@ -156,7 +156,7 @@ impl Transitions {
             if let Some(uid) = uids.get(name) {
                 let note = "The extension no longer blocks the next cluster version".to_owned();
                 let about = extension(name, uid);
-                events.over(&about, BLOCKS);
+                events.resolved(&about, BLOCKS);
                 events.normal(about, UNBLOCKED, note);
             }
         }

@@ -19,7 +19,7 @@ use olm_runtime::status::write_status;
 use serde_json::json;
 
 use super::flags::Settings;
-use super::observe::{self, Observed, cluster_operators, olms, reference};
+use super::observe::{self, ObservedPlatform, cluster_operators, olms, reference};
 use super::reports::VerdictMetrics;
 
 /// Reasons of the Events.
@@ -74,7 +74,7 @@ pub(crate) struct OpenShiftWriter {
 pub(crate) struct WriteInputs<'a> {
     pub client: &'a Client,
     pub settings: &'a Settings,
-    pub observed: &'a Observed,
+    pub observed: &'a ObservedPlatform,
     pub verdict: &'a Verdict,
     pub events: &'a Events,
     pub metrics: &'a VerdictMetrics,
@@ -103,7 +103,7 @@ impl OpenShiftWriter {
             tracing::info!(reason = %reluctance, "verdict not written to OpenShift's objects");
             if let Some(olm) = &olm {
                 let about = reference(&olms(), olm);
-                pass.events.over(&about, NOT_WRITTEN);
+                pass.events.resolved(&about, NOT_WRITTEN);
                 pass.events.warning(about, NOT_WRITTEN, reluctance.to_string());
             }
         }
@@ -140,7 +140,7 @@ impl OpenShiftWriter {
             pass.events.warning(about, CONTENDED, note);
             pass.metrics.count_write("contended");
         } else if self.contention.is_quiet() {
-            pass.events.over(&about, CONTENDED);
+            pass.events.resolved(&about, CONTENDED);
         }
         turn == WriteDecision::Write
     }

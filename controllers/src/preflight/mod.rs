@@ -6,7 +6,7 @@
 //! ```text
 //! rendered CRDs ─┐
 //! live CRDs ─────┴ olm_crd_safety::check ─► findings ─┐
-//! custom resources (Live only) ─ existing ► Existing ─┴ definitions ─► CrdVerdict
+//! custom resources (Live only) ─ existing ► Existing ─┴ check_crds ─► CrdVerdict
 //! ```
 //!
 //! Nothing is written to the cluster. The result of checking custom resources is cached for a while.
@@ -78,7 +78,7 @@ struct CachedResult {
 }
 
 /// A live CRD and its new version.
-struct Change<'a> {
+struct CrdChange<'a> {
     name: &'a str,
     live: Value,
     new: &'a Value,
@@ -132,7 +132,7 @@ impl Preflight {
     ///
     /// # Errors
     /// The API server did not answer, or a CRD cannot be compared.
-    pub(crate) async fn definitions(
+    pub(crate) async fn check_crds(
         &self,
         extension: &str,
         objects: &[&Value],
@@ -165,7 +165,7 @@ impl Preflight {
     }
 
     /// Returns the live CRDs among `objects`, in their order.
-    async fn changes<'a>(&self, objects: &[&'a Value]) -> Result<Vec<Change<'a>>, InstallError> {
+    async fn changes<'a>(&self, objects: &[&'a Value]) -> Result<Vec<CrdChange<'a>>, InstallError> {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let definitions: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let change = |new: &'a Value| {
@@ -175,7 +175,7 @@ impl Preflight {
             async move {
                 let live = live.await?.map(serde_json::to_value).transpose();
                 let live = live.map_err(|error| InstallError::retry(error).context(getting))?;
-                Ok(live.map(|live| Change { name, live, new }))
+                Ok(live.map(|live| CrdChange { name, live, new }))
             }
         };
         let changes = objects.iter().copied().filter(|object| is_crd(object)).map(change);
@@ -186,7 +186,7 @@ impl Preflight {
     async fn existing(
         &self,
         extension: &str,
-        changes: &[Change<'_>],
+        changes: &[CrdChange<'_>],
         examined: &[ExaminedCrd],
     ) -> Result<Vec<ResourceCheck>, InstallError> {
         let fingerprint = fingerprint(changes);
@@ -199,7 +199,7 @@ impl Preflight {
         let start = Instant::now();
         let deadline = start + self.budget;
         let mut existing = Vec::new();
-        for (Change { live, new, .. }, ExaminedCrd { findings, .. }) in changes.iter().zip(examined) {
+        for (CrdChange { live, new, .. }, ExaminedCrd { findings, .. }) in changes.iter().zip(examined) {
             existing.push(match block_in_place(|| LiveCheck::new(live, new)) {
                 Ok(check) => {
                     custom_resources::check_resources(&self.client, live, &check, findings, deadline).await?
@@ -224,8 +224,8 @@ async fn collect_some<T>(
     Ok(answers.into_iter().flatten().collect())
 }
 
-fn examine(changes: &[Change<'_>]) -> Result<Vec<ExaminedCrd>, InstallError> {
-    let examined = changes.iter().map(|Change { name, live, new }| {
+fn examine(changes: &[CrdChange<'_>]) -> Result<Vec<ExaminedCrd>, InstallError> {
+    let examined = changes.iter().map(|CrdChange { name, live, new }| {
         let findings = check(Some(live), new).map_err(|error| {
             InstallError::retry(error).context(format!("validating upgrade for CRD {name:?}"))
         })?;
@@ -234,9 +234,9 @@ fn examine(changes: &[Change<'_>]) -> Result<Vec<ExaminedCrd>, InstallError> {
     examined.collect()
 }
 
-fn fingerprint(changes: &[Change<'_>]) -> u64 {
+fn fingerprint(changes: &[CrdChange<'_>]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    for Change { live, new, .. } in changes {
+    for CrdChange { live, new, .. } in changes {
         let metadata = &live["metadata"];
         (metadata["uid"].as_str(), metadata["generation"].as_i64(), new.to_string()).hash(&mut hasher);
     }

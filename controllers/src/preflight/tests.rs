@@ -71,7 +71,7 @@ impl Fixture {
 
     async fn judge(&self, new: &[Value], mode: CrdCheck) -> CrdVerdict {
         let objects: Vec<&Value> = new.iter().collect();
-        self.preflight.definitions("demo", &objects, mode).await.unwrap()
+        self.preflight.check_crds("demo", &objects, mode).await.unwrap()
     }
 
     /// Returns the verdict without the cached result.
@@ -227,10 +227,10 @@ async fn live_mode_checks_existing_objects() {
 /// Needs several pages: one may be listed before a deadline that has passed ends the call.
 async fn no_time_leaves_static_findings(fixture: &Fixture, strict: &Value, finding: &str) {
     let hurried = Preflight { budget: Duration::ZERO, ..Preflight::new(fixture.plane.client()) };
-    let verdict = hurried.definitions("demo", &[strict], CrdCheck::Live).await.unwrap();
+    let verdict = hurried.check_crds("demo", &[strict], CrdCheck::Live).await.unwrap();
     let late = "\nexisting objects cannot tell: there was not enough time to look at all of them";
     assert_eq!(verdict, held(&format!("{finding}{late}")));
-    let verdict = hurried.definitions("demo", &[&crd(&[loose()])], CrdCheck::Live).await.unwrap();
+    let verdict = hurried.check_crds("demo", &[&crd(&[loose()])], CrdCheck::Live).await.unwrap();
     assert_eq!(verdict, CrdVerdict::Safe);
 }
 
@@ -291,7 +291,7 @@ async fn eventually_fails(fixture: &Fixture, new: &Value) -> InstallError {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
         fixture.preflight.forget("demo");
-        match fixture.preflight.definitions("demo", &[new], CrdCheck::Live).await {
+        match fixture.preflight.check_crds("demo", &[new], CrdCheck::Live).await {
             Err(failure) => return failure,
             Ok(verdict) => assert!(Instant::now() < deadline, "{verdict:?}"),
         }

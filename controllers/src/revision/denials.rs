@@ -28,7 +28,7 @@ pub(super) fn report(
     if !denials.is_empty() {
         events.warning(extension, REASON, denials.into_iter().collect::<Vec<_>>().join("; "));
     } else if result.is_complete() && unwatched.is_none() {
-        events.over(&extension, REASON);
+        events.resolved(&extension, REASON);
     }
 }
 
@@ -38,7 +38,7 @@ pub(super) fn report_taken(events: &Events, set: &ClusterObjectSet, result: &Rev
     let Some(extension) = extension_of(set) else { return };
     match result.taken() {
         Some(lines) => events.warning(extension, TAKEN, lines),
-        None if result.is_complete() => events.over(&extension, TAKEN),
+        None if result.is_complete() => events.resolved(&extension, TAKEN),
         None => {}
     }
 }

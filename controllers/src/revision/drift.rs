@@ -53,7 +53,7 @@ impl DriftReporter {
         }
         published.insert(uid, Instant::now());
         // Ends the deduplication, so that an equal Event is published again.
-        self.events.over(&extension, REASON);
+        self.events.resolved(&extension, REASON);
         self.events.normal(extension, REASON, note);
     }
 }

@@ -55,7 +55,7 @@ use tokio_util::sync::CancellationToken;
 use crate::certificates::CertifiedCluster;
 use crate::metrics::classic;
 use crate::metrics::revisions::RevisionMetrics;
-use crate::revision_cache::{Change, RevisionCache};
+use crate::revision_cache::{RevisionCache, RevisionChange};
 use content::{ContentOrigin, UnusableContent, owner, secret_kind};
 use drift::DriftReporter;
 pub use pace::Pace;
@@ -196,7 +196,7 @@ fn state_of(set: &ClusterObjectSet) -> Option<u64> {
 fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectSet>> + Send + use<> {
     let (context, mut seen) = (Arc::clone(context), HashMap::new());
     let changed = context.cache.subscribe().map(move |change| {
-        if let Change::Deleted(set) = &change {
+        if let RevisionChange::Deleted(set) = &change {
             seen.remove(&set.uid());
             context.forget(set);
             context.measures.retain(|extension| !context.cache.labeled(extension).is_empty());

@@ -52,7 +52,7 @@ impl Context {
         self.timers.pods_ready(&set.uid().unwrap_or_default());
         // The Event of the newest revision, which has the same extension, does not end with an older one.
         if self.is_newest(set) {
-            self.events.over(&subject_of(set), REASON);
+            self.events.resolved(&subject_of(set), REASON);
         }
     }
 

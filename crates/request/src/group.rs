@@ -41,7 +41,7 @@ impl GroupMember {
 /// Step of the group for its member `extension`. `cluster_state` is the cluster state that this member observes.
 pub fn step(extension: &str, members: &[GroupMember], cluster_state: &ClusterState) -> Option<GroupStep> {
     let none = ClusterState::default();
-    let providers = cluster_state.surroundings.as_ref()?;
+    let providers = cluster_state.providers.as_ref()?;
     let members: Vec<Member<'_>> = members
         .iter()
         .map(|member| {

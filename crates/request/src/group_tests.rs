@@ -78,7 +78,7 @@ fn shown(extension: &str, members: &[GroupMember], others: &[Provider], dependen
     let installed = members.iter().map(|member| provider(&member.extension, "1.0.0"));
     let providers = installed.chain(others.iter().cloned()).filter(|one| one.extension() != Some(extension));
     let around = ClusterState {
-        surroundings: Some(AvailableProviders { providers: providers.collect(), ..Default::default() }),
+        providers: Some(AvailableProviders { providers: providers.collect(), ..Default::default() }),
         dependents: dependents.iter().filter(|one| one.extension != extension).cloned().collect(),
         ..ClusterState::default()
     };

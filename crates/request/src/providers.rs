@@ -88,19 +88,19 @@ pub fn owned<'a>(
 /// (case additions-e18), unless `except` defines it, because an extension must not meet its own requirements. The
 /// installed bundle of `except` is not part of the result.
 ///
-/// `insists(extension, property_type)` returns `true` if the extension must not be broken: its rules protect it
+/// `protects(extension, property_type)` returns `true` if the extension must not be broken: its rules protect it
 /// ([`protect`](crate::ExtensionRules::protect)), and it does not ignore requirements of this type.
 pub fn providers<'a>(
     installed: impl Iterator<Item = &'a Installed> + Clone,
     owners: &BTreeSet<&str>,
     served: &ServedApis,
     except: &str,
-    insists: impl Fn(&str, &str) -> bool,
+    protects: impl Fn(&str, &str) -> bool,
 ) -> (AvailableProviders, Vec<Dependent>) {
     let external = served.external(|owner| owner == except || owners.contains(owner));
     let providers = installed.clone().map(|has| has.provider(served)).collect();
     let mut all = AvailableProviders { providers, served: external };
-    let dependents = dependents(installed, &all, except, insists);
+    let dependents = dependents(installed, &all, except, protects);
     all.providers.retain(|provider| provider.extension() != Some(except));
     (all, dependents)
 }
@@ -119,11 +119,11 @@ fn dependents<'a>(
     installed: impl Iterator<Item = &'a Installed>,
     all: &AvailableProviders,
     except: &str,
-    insists: impl Fn(&str, &str) -> bool,
+    protects: impl Fn(&str, &str) -> bool,
 ) -> Vec<Dependent> {
     let dependent = |has: &Installed| {
         let holds = |requirement: &&Requirement| {
-            insists(&has.extension, requirement.property_type())
+            protects(&has.extension, requirement.property_type())
                 && matches!(requirement.verdict(all), Verdict::Met { .. })
         };
         let requirements: Vec<Requirement> = has.requirements.iter().filter(holds).cloned().collect();
@@ -202,10 +202,10 @@ mod tests {
         fn providers_without(
             &self,
             except: &str,
-            insists: impl Fn(&str, &str) -> bool,
+            protects: impl Fn(&str, &str) -> bool,
         ) -> (AvailableProviders, Vec<Dependent>) {
             let owners = self.owners.iter().copied().collect();
-            providers(self.installed.iter(), &owners, &self.served, except, insists)
+            providers(self.installed.iter(), &owners, &self.served, except, protects)
         }
 
         fn verdict(&self, except: &str, requirement: &str) -> Verdict {
@@ -284,8 +284,8 @@ mod tests {
     fn dependents_include_only_extensions_with_met_requirements() {
         let apps = [("a", "[]"), ("y", REQUIRES_G), ("z", REQUIRES_A)];
         let fixture = fixture(&apps, &[("a", "G")], &[]);
-        let names = |except: &str, insists: &dyn Fn(&str, &str) -> bool| -> Vec<String> {
-            let (_, dependents) = fixture.providers_without(except, insists);
+        let names = |except: &str, protects: &dyn Fn(&str, &str) -> bool| -> Vec<String> {
+            let (_, dependents) = fixture.providers_without(except, protects);
             dependents
                 .iter()
                 .map(|one| format!("{} {} {}", one.extension, one.bundle, one.requirements.len()))

@@ -16,7 +16,7 @@ use super::rules::ExtensionRules;
 #[derive(Debug, Default)]
 pub struct ClusterState {
     /// Providers that can meet requirements. `None` unless dependencies are judged.
-    pub surroundings: Option<AvailableProviders>,
+    pub providers: Option<AvailableProviders>,
     /// Other extensions with requirements on this one.
     pub dependents: Vec<Dependent>,
     /// Step of the upgrade group, if the extension has one.
@@ -46,7 +46,7 @@ pub fn request<'a>(
         rules: Rules {
             dependencies: settings.dependencies,
             ignored_requirements: &rules.ignored_requirements,
-            providers: state.surroundings.as_ref(),
+            providers: state.providers.as_ref(),
             dependents: if rules.ignore_dependents { &[] } else { &state.dependents },
             group: state.group.as_ref(),
             upgrade_scope: rules.upgrade_scope,

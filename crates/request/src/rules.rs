@@ -195,7 +195,7 @@ impl ExtensionRules {
 
     /// Same rules, but no unavailable catalog is skipped `while_awaited`: content that is being fetched is not
     /// unavailable.
-    pub fn patient(&self, while_awaited: bool) -> Self {
+    pub fn awaiting_content(&self, while_awaited: bool) -> Self {
         let best_effort = self.settings.best_effort && !while_awaited;
         Self { settings: Settings { best_effort, ..self.settings }, ..self.clone() }
     }

@@ -31,7 +31,7 @@ use crate::probes::Probes;
 use crate::recent_objects::RecentObjects;
 use crate::result::{Action, PhaseResult, RevisionResult};
 use crate::validation::{phase_error, validate};
-use check::{CheckedPhase, DryRuns, ObjectCheck, Observed, taken};
+use check::{CheckedPhase, DryRuns, ObjectCheck, ObservedObject, taken};
 use execute::{collided, unapplied};
 
 /// Revision to apply.
@@ -269,7 +269,7 @@ impl<C: Cluster> Engine<C> {
 
 /// `true` while a missing object is left to a newer revision: a superseded one must not recreate what a user deleted to
 /// let the newer one in (docs/design/apply.md#handover). `missing` has the time since which objects are missing.
-fn defers(revision: &Revision, observed: &Observed, missing: &mut HashMap<ObjectKey, Instant>) -> bool {
+fn defers(revision: &Revision, observed: &ObservedObject, missing: &mut HashMap<ObjectKey, Instant>) -> bool {
     let key = ObjectKey::of(&observed.desired);
     let now = Instant::now();
     let waits = observed.plan == Plan::Create

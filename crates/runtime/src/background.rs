@@ -49,7 +49,7 @@ struct Task<W, T> {
     outcome: Option<thread::Result<T>>,
     /// `true` if a reconcile waits for the end, so that no wake-up is needed.
     is_awaited: bool,
-    /// Requested since the last [`Background::release_unasked`].
+    /// Requested since the last [`Background::release_unrequested`].
     is_asked: bool,
 }
 
@@ -152,7 +152,7 @@ impl<W: Clone + PartialEq + Send + 'static, T: Send + 'static> Background<W, T> 
     }
 
     /// [`release`](Self::release)s the task for `key` unless it was requested since the last call.
-    pub fn release_unasked(&self, key: &str) {
+    pub fn release_unrequested(&self, key: &str) {
         if !self.tasks.lock().get_mut(key).is_none_or(|task| std::mem::take(&mut task.is_asked)) {
             self.release(key);
         }
@@ -261,10 +261,10 @@ mod tests {
         let numbers = numbers();
         for _ in 0..2 {
             assert!(numbers.outcome("a", "x", hanging).await.is_err());
-            numbers.release_unasked("a");
+            numbers.release_unrequested("a");
         }
         assert!(!numbers.tasks.lock()["a"].cancel.is_cancelled());
-        numbers.release_unasked("a");
+        numbers.release_unrequested("a");
         numbers.end("a").await;
         assert!(numbers.tasks.lock().is_empty());
         numbers.end("a").await;

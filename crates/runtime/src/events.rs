@@ -61,7 +61,7 @@ impl Events {
 
     /// Ends the last note about the object with this reason, so that the same note is published when it occurs
     /// again.
-    pub fn over(&self, object: &ObjectReference, reason: &'static str) {
+    pub fn resolved(&self, object: &ObjectReference, reason: &'static str) {
         self.history.lock().forget(id(object), reason);
     }
 

@@ -167,7 +167,7 @@ impl PullSecrets {
         let Some((namespace, name)) = &self.account else { return };
         let about: ObjectReference = ObjectRef::<ServiceAccount>::new(name).within(namespace).into();
         if faults.is_empty() {
-            self.events.over(&about, INVALID);
+            self.events.resolved(&about, INVALID);
             return;
         }
         self.events.warning(about, INVALID, faults.join("; "));

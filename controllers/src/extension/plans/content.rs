@@ -21,7 +21,7 @@ const MAX_IMAGE_DIGEST: usize = 256;
 const MAX_SUMMARY: usize = 4096;
 
 /// Inputs of the content of an ExtensionPlan.
-pub(in super::super) struct Source<'a> {
+pub(in super::super) struct PlanSource<'a> {
     pub extension: &'a str,
     pub id: &'a PlanId,
     pub target: &'a BundleIdentity,
@@ -34,8 +34,8 @@ pub(in super::super) struct Source<'a> {
 }
 
 /// Content of the ExtensionPlan.
-pub(in super::super) fn content(source: &Source<'_>) -> Plan {
-    let Source { target, before, after, .. } = source;
+pub(in super::super) fn content(source: &PlanSource<'_>) -> Plan {
+    let PlanSource { target, before, after, .. } = source;
     let mut limits = Limits::default();
     let changes = changes(before, after);
     let mut plan = Plan {
@@ -162,7 +162,7 @@ mod tests {
         let id = PlanId { revision: 2, digest: "sha256:a".to_owned() };
         let (extension, catalog, image_digest) = ("demo", Some("hub"), "sha256:b");
         let (target, id) = (&target, &id);
-        content(&Source { extension, id, target, catalog, image_digest, summary, before, after })
+        content(&PlanSource { extension, id, target, catalog, image_digest, summary, before, after })
     }
 
     fn map(name: &str, value: &str) -> Value {

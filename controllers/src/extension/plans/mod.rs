@@ -1,15 +1,15 @@
 //! ExtensionPlans: plans that wait, as objects that can be approved (docs/design/approvals.md#plan-objects).
 //!
-//! [`content()`] describes a plan, [`upkeep`] decides which objects to write. The cache holds no lists of changes.
+//! [`keeper`] holds plans, [`content()`] describes one, [`upkeep`] decides which objects to write. The cache holds no lists of changes.
 
 mod content;
+mod keeper;
 mod upkeep;
 
 use std::pin::pin;
 use std::sync::Arc;
 
 use futures::StreamExt;
-use jiff::Timestamp;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -24,17 +24,15 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use super::decide::Observed;
-use super::held::{HeldPlan, Plan};
-use super::{Context, REQUEUE_DELAY};
 use crate::install_error::{InstallError, api_request};
 
-pub(super) use content::{Source, content};
+pub(super) use content::{PlanSource, content};
+pub(super) use keeper::PlanKeeper;
 pub(super) use upkeep::PlanId;
 use upkeep::{CurrentPlan, Step, steps};
 
 /// Access to the ExtensionPlans.
-pub(super) struct Plans {
+struct Plans {
     api: Api<ExtensionPlan>,
     store: Store<ExtensionPlan>,
     /// Taken by [`Plans::follow`].
@@ -43,7 +41,7 @@ pub(super) struct Plans {
 }
 
 impl Plans {
-    pub(super) fn new(client: Client) -> Self {
+    fn new(client: Client) -> Self {
         let (store, writer) = reflector::store();
         Self {
             api: Api::all(client),
@@ -152,81 +150,6 @@ impl Plans {
         api_request(written, format!("writing the phase of ExtensionPlan {name}")).await?;
         tracing::info!(plan = name, %phase, "set phase of ExtensionPlan");
         Ok(())
-    }
-}
-
-impl Context {
-    /// Follows the ExtensionPlans, if the gate is on.
-    pub(super) async fn follow_plans(&self, changed: impl Fn(&str), listed: impl Fn()) {
-        if let Some(plans) = &self.plans {
-            plans.follow(changed, listed).await;
-        }
-    }
-
-    /// Reports whether the ExtensionPlan of this plan has to be created.
-    pub(super) fn lacks_plan(&self, extension: &ClusterExtension, id: &PlanId) -> bool {
-        self.plans.as_ref().is_some_and(|plans| plans.cached(extension, id).is_none())
-    }
-
-    /// The plan as held by the rules of the observed extension. Its ExtensionPlan is written first, so that it exists
-    /// when the status reports the plan.
-    ///
-    /// # Errors
-    /// The OperatorCondition of the operator that the plan replaces cannot be read.
-    pub(super) async fn hold(
-        &self,
-        observed: &Observed<'_>,
-        plan: &mut Plan,
-    ) -> Result<Option<HeldPlan>, InstallError> {
-        self.read_blocker(&observed.name, plan).await?;
-        let (extension, rules) = (observed.extension, &observed.rules.approval);
-        let Some(plans) = &self.plans else { return Ok(plan.held(rules, Timestamp::now())) };
-        let cached = plans.cached(extension, &plan.id());
-        let is_approved = cached.is_some_and(|cached| cached.spec.approved);
-        let rules = if is_approved { &rules.approving(&plan.change.digest) } else { rules };
-        let held = plan.held(rules, Timestamp::now());
-        let is_approved = rules.approved.as_ref() == Some(&plan.change.digest);
-        let current = CurrentPlan {
-            id: plan.id(),
-            phase: if is_approved { PlanPhase::Approved } else { PlanPhase::Pending },
-            missing: plan.content.clone().filter(|_| held.is_some()),
-        };
-        let failed = plans.record(extension, &current).await.inspect_err(|error| {
-            tracing::warn!(extension = observed.name, %error, "failed to write ExtensionPlans");
-        });
-        Ok(held.map(|held| if failed.is_err() { held.retried_after(REQUEUE_DELAY) } else { held }))
-    }
-
-    /// The plan as held by the current rules of the `live` extension and by its current ExtensionPlan.
-    pub(super) async fn hold_live(
-        &self,
-        live: &ClusterExtension,
-        plan: &mut Plan,
-    ) -> Result<Option<HeldPlan>, InstallError> {
-        self.read_blocker(&live.name_any(), plan).await?;
-        let rules = self.rules(live).approval;
-        let held = plan.held(&rules, Timestamp::now());
-        match &self.plans {
-            Some(plans) if held.is_some() && plans.approves(live, &plan.id()).await? => {
-                Ok(plan.held(&rules.approving(&plan.change.digest), Timestamp::now()))
-            }
-            _ => Ok(held),
-        }
-    }
-
-    /// Marks the plan of the newest revision as applied and others as superseded. Returns `false` if this must be
-    /// repeated.
-    pub(super) async fn settle_plans(&self, observed: &Observed<'_>) -> bool {
-        let Some(plans) = &self.plans else { return true };
-        let newest = self.memories.with(&observed.name, |memory| Some(memory.newest.as_ref()?.plan.clone()));
-        let Some(id) = newest else { return true };
-        let current = CurrentPlan { id, phase: PlanPhase::Applied, missing: None };
-        let settled = plans.record(observed.extension, &current).await;
-        settled
-            .inspect_err(|error| {
-                tracing::warn!(extension = observed.name, %error, "failed to write ExtensionPlans");
-            })
-            .is_ok()
     }
 }
 

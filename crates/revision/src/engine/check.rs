@@ -23,7 +23,7 @@ const CONCURRENT_CALLS: usize = 8;
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Desired and live state of an object.
-pub(super) struct Observed {
+pub(super) struct ObservedObject {
     /// Desired object without the fields that an autoscaler holds.
     pub(super) desired: Value,
     pub(super) desired_hash: Hash,
@@ -42,7 +42,7 @@ pub(super) enum ObjectCheck {
     /// Not needed, because its namespace is gone, or another owner has it there.
     Skipped(ObjectResult),
     /// Read from the API server.
-    Read(Observed),
+    Read(ObservedObject),
 }
 
 /// Use of dry runs for new and adopted objects. Repairs always need one.
@@ -162,7 +162,7 @@ impl<C: Cluster> Engine<C> {
             }
             (Plan::Create, _) => observed.desired.clone(),
             (Plan::Adopt | Plan::Repair, Some(actual)) => {
-                let Observed { desired, moves, plan, .. } = &observed;
+                let ObservedObject { desired, moves, plan, .. } = &observed;
                 moves_fields = moves.managed_fields(desired, actual).is_some();
                 // Moves from managers of classic OLM follow from the dry run.
                 let may_omit = dry_runs == DryRuns::Omitted && !revision.is_migrated;
@@ -234,7 +234,7 @@ impl<C: Cluster> Engine<C> {
         desired: Value,
         desired_hash: Hash,
         live_hash: Option<Hash>,
-    ) -> Result<Observed, ObjectError> {
+    ) -> Result<ObservedObject, ObjectError> {
         let key = ObjectKey::of(&desired);
         let actual = match self.cluster.get(&key).await {
             Ok(actual) => actual,
@@ -257,7 +257,7 @@ impl<C: Cluster> Engine<C> {
                 plan = Plan::Keep;
             }
         }
-        Ok(Observed { desired, desired_hash, actual, plan, moves, keeps_storage })
+        Ok(ObservedObject { desired, desired_hash, actual, plan, moves, keeps_storage })
     }
 
     /// The CRD `desired` with the live storage version, until every Deployment behind its conversion webhook is
@@ -287,7 +287,7 @@ impl<C: Cluster> Engine<C> {
 impl Revision {
     /// `true` if an object with this verdict is to be deleted and created again
     /// (docs/design/apply.md#immutable-fields).
-    fn may_replace(&self, verdict: &ClusterError, observed: &Observed) -> bool {
+    fn may_replace(&self, verdict: &ClusterError, observed: &ObservedObject) -> bool {
         let is_replaceable =
             || is_replaceable(&observed.desired) && observed.actual.as_ref().is_some_and(is_replaceable);
         self.replaces_immutable && verdict.reason == Reason::Immutable && is_replaceable()
@@ -300,13 +300,13 @@ impl Revision {
     }
 
     /// `true` for existing permissions in a watched namespace, whose administrators must not stop the revision.
-    pub(super) fn yields(&self, observed: &Observed) -> bool {
+    pub(super) fn yields(&self, observed: &ObservedObject) -> bool {
         let ObjectKey { gvk, namespace, .. } = ObjectKey::of(&observed.desired);
         observed.actual.is_some() && gvk.group == RBAC_GROUP && self.watched_namespaces.contains(&namespace)
     }
 
     /// `true` if another owner has such permissions. Without a newer revision, none can own them.
-    fn is_taken(&self, observed: &Observed) -> bool {
+    fn is_taken(&self, observed: &ObservedObject) -> bool {
         let has_newer = !self.creation_delay.is_zero();
         let is_foreign = observed.plan == Plan::Collide || observed.plan == Plan::Leave && !has_newer;
         is_foreign && self.yields(observed)
@@ -326,7 +326,7 @@ pub(super) fn taken(key: ObjectKey, why: &str) -> ObjectResult {
 
 /// Claims the fields that alone are in the way of a rejected object, and returns `true`. Otherwise the error names those
 /// of other managers.
-fn claim_blocking(observed: &mut Observed, error: &mut ClusterError) -> bool {
+fn claim_blocking(observed: &mut ObservedObject, error: &mut ClusterError) -> bool {
     let Some(actual) = &observed.actual else { return false };
     let blocking = blocking(&observed.desired, actual, &error.fields);
     if let Some(remedy) = blocking.remedy() {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::check::{ObjectCheck, Observed};
+use super::check::{ObjectCheck, ObservedObject};
 use super::{Engine, Mode, Revision};
 use crate::blocked_pods::of_deployment;
 use crate::cluster::{Answer, Cluster, Reason};
@@ -29,7 +29,7 @@ impl<C: Cluster> Engine<C> {
         &self,
         revision: &Revision,
         content: &ContentObject,
-        mut observed: Observed,
+        mut observed: ObservedObject,
         mode: Mode,
     ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
         let mut attempt = 1;
@@ -37,7 +37,7 @@ impl<C: Cluster> Engine<C> {
             match self.execute(revision, &observed, mode).await {
                 Err(error) if attempt < ATTEMPTS && error.is_conflict() => {
                     attempt += 1;
-                    let Observed { desired_hash, moves, .. } = observed;
+                    let ObservedObject { desired_hash, moves, .. } = observed;
                     let desired = self.desired(revision, content);
                     observed = self.observed(revision, content, desired, desired_hash, None).await?;
                     // Those of classic OLM follow from the dry run, which is not repeated.
@@ -52,10 +52,10 @@ impl<C: Cluster> Engine<C> {
     async fn execute(
         &self,
         revision: &Revision,
-        observed: &Observed,
+        observed: &ObservedObject,
         mode: Mode,
     ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
-        let Observed { desired, desired_hash, actual, plan, .. } = observed;
+        let ObservedObject { desired, desired_hash, actual, plan, .. } = observed;
         let key = ObjectKey::of(desired);
         let contention =
             self.shared.contentions.delayed(&key, Instant::now()).filter(|_| *plan == Plan::Repair);
@@ -113,7 +113,7 @@ impl<C: Cluster> Engine<C> {
     async fn write(
         &self,
         revision: &Revision,
-        Observed { desired, plan, moves, .. }: &Observed,
+        ObservedObject { desired, plan, moves, .. }: &ObservedObject,
         actual: &Value,
     ) -> Result<(Action, Value), ObjectError> {
         let key = ObjectKey::of(desired);
@@ -197,7 +197,7 @@ fn collided_with(desired: &Value, actual: &Value, probes: &Probes) -> ObjectResu
 /// Result for the object if another owner controls it.
 pub(super) fn collided(check: ObjectCheck, probes: &Probes) -> Option<ObjectResult> {
     match check {
-        ObjectCheck::Read(Observed { desired, actual: Some(actual), plan: Plan::Collide, .. }) => {
+        ObjectCheck::Read(ObservedObject { desired, actual: Some(actual), plan: Plan::Collide, .. }) => {
             Some(collided_with(&desired, &actual, probes))
         }
         _ => None,
