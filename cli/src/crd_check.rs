@@ -11,9 +11,9 @@ use olm_version::quote;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::catalog::package::listed;
 use crate::error::CliError;
 use crate::manifest;
+use crate::names::listed;
 use crate::output::{FormatArgs, Table};
 use crate::session::Session;
 

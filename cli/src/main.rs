@@ -26,7 +26,7 @@ mod history;
 mod install;
 mod manifest;
 mod migrate;
-mod nearest;
+mod names;
 mod object_access;
 mod output;
 mod plan;

@@ -4,10 +4,10 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use olm_version::names::is_dns_label;
 use tempfile::NamedTempFile;
 
 use crate::error::CliError;
+use crate::names::is_label;
 use crate::session::Session;
 use crate::source::DirectoryFolder;
 
@@ -78,12 +78,6 @@ impl CatalogDir {
     pub(super) fn path(&self, file: &Path) -> PathBuf {
         self.root.join(file)
     }
-}
-
-/// Reports whether `name` is a DNS label, as required for the names of packages (docs/design/catalogd.md#validation)
-/// and namespaces.
-pub(crate) fn is_label(name: &str) -> bool {
-    name.len() <= 63 && is_dns_label(name)
 }
 
 /// Checks the name of a package that the user gave.
@@ -215,23 +209,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-
-    #[test]
-    fn package_name_must_be_dns_label() {
-        for (name, expected) in [
-            ("foo", true),
-            ("foo-2", true),
-            ("", false),
-            ("Foo", false),
-            ("foo.bar", false),
-            ("-foo", false),
-            ("foo-", false),
-            ("../x", false),
-        ] {
-            assert_eq!(is_label(name), expected, "{name}");
-        }
-        assert!(is_label(&"a".repeat(63)) && !is_label(&"a".repeat(64)));
-    }
 
     #[test]
     fn failed_write_keeps_old_file() {

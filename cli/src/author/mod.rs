@@ -22,9 +22,7 @@ pub(crate) mod template;
 mod yaml_lines;
 
 pub(crate) use bundle::{CatalogBundle, catalog_bundle};
-pub(crate) use catalog_dir::{
-    check_empty, failed, is_label, require_package_name, write_directory, write_whole,
-};
+pub(crate) use catalog_dir::{check_empty, failed, require_package_name, write_directory, write_whole};
 pub(crate) use catalog_text::{meta, stream_text};
 pub(crate) use csv::metadata_of;
 

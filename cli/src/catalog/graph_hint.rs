@@ -22,7 +22,7 @@ pub(crate) fn hint(graph: &Graph, node: &Node) -> String {
     if !node.head_of.is_empty() {
         lines.push(format!("Head of: {}", node.head_of.join(", ")));
     }
-    lines.push(format!("Channels: {}", super::package::listed(&node.channels)));
+    lines.push(format!("Channels: {}", crate::names::listed(&node.channels)));
     for (is_set, text) in [
         (node.deprecated, "Deprecated by the catalog"),
         (node.skipped, "Skipped by another entry"),

@@ -6,8 +6,9 @@ use olm_version::quote;
 use serde::Serialize;
 
 use super::graph::{EdgeRuleUse, Graph, Node, Semantics};
-use super::package::{listed, similar};
+use super::package::similar;
 use crate::error::CliError;
+use crate::names::listed;
 
 /// Upgrades that start from an installed bundle.
 #[derive(Debug, Serialize)]

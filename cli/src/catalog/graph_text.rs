@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::graph::{Edge, EdgeRuleUse, Graph, Node, Semantics};
 use super::graph_path::Path;
-use super::package::listed;
+use crate::names::listed;
 use crate::output::{counted, printable};
 
 /// One paragraph per bundle, with the edges that start from it.

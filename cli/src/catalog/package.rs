@@ -1,6 +1,5 @@
 //! Package of a source: its objects, and its index for the resolver.
 
-use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use olm_resolve::{Indexing, Offer, PackageIndex};
 use olm_version::quote;
 
 use crate::error::CliError;
+use crate::names::listed;
 use crate::session::Session;
 use crate::source::SourceArgs;
 
@@ -142,11 +142,6 @@ impl CatalogPackage {
 /// Displayed version of a bundle. `None` if invalid.
 pub(crate) fn shown_version(offer: &Offer) -> Option<String> {
     offer.version().ok().map(|version| version.shown(false).0)
-}
-
-/// Names joined for a message, or `none`.
-pub(crate) fn listed<S: Borrow<str>>(names: &[S]) -> String {
-    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
 /// Reads the package `name` from every catalog of the source that contains it. Returns at least one, in order of the

@@ -14,8 +14,8 @@ use olm_resolve::{Gvk, Provider, Requirement};
 use olm_version::{Range, quote};
 
 use super::package::missing;
-use crate::author::is_label;
 use crate::error::CliError;
+use crate::names::is_label;
 use crate::progress::say;
 use crate::validate::{finding_line, summary};
 

@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use super::bundle_details::{BundleDetails, csv_facts};
 use super::channels::ChannelSummary;
-use super::package::{CatalogPackage, listed, read_package, shown_version};
+use super::package::{CatalogPackage, read_package, shown_version};
 use crate::error::CliError;
+use crate::names::listed;
 use crate::output::{Fields, FormatArgs, List, Table, printable};
 use crate::session::Session;
 use crate::source::SourceArgs;

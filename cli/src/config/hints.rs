@@ -6,7 +6,7 @@ use olm_bundle::{Bundle, InstallMode, config_schema};
 use serde_json::Value;
 
 use super::fields::{fields, target};
-use crate::nearest::nearest;
+use crate::names::nearest;
 use crate::rendering::{DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, OWNED_API_SERVICES};
 
 const ONE: &str = "watchNamespace";

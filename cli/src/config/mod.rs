@@ -18,7 +18,7 @@ pub(crate) use self::hints::hints;
 use crate::bundle_source::{self, BundleFiles};
 use crate::controller::Controller;
 use crate::error::CliError;
-use crate::nearest::nearest;
+use crate::names::nearest;
 use crate::output;
 use crate::rendering::RenderSettings;
 use crate::resolve::choose_as;

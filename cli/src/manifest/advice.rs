@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::rules::{Fault, FaultKind};
-use crate::nearest::nearest;
+use crate::names::nearest;
 
 /// Common wrong field names, with the right ones.
 const OTHER_NAMES: [(&str, &str); 7] = [

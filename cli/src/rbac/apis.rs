@@ -2,8 +2,8 @@
 
 use olm_version::quote;
 
-use crate::author::is_label;
 use crate::error::CliError;
+use crate::names::is_label;
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::{ApiKind, Cluster};

@@ -8,9 +8,9 @@ use olm_runtime::gates::{FeatureGates, Gate, Stage};
 use olm_version::quote;
 use serde_json::Value;
 
-use crate::author::is_label;
 use crate::error::CliError;
 use crate::manifest;
+use crate::names::is_label;
 use crate::session::Session;
 use crate::source::Cluster;
 

@@ -4,7 +4,7 @@ use olm_resolve::{Explanation, Fate};
 use serde_json::Value;
 
 use super::answer::{Answer, ChosenBundle, ResolutionOutcome};
-use crate::catalog::package::listed;
+use crate::names::listed;
 use crate::output::{Fields, List, Table};
 
 /// Text of all results. Failures are reported separately.

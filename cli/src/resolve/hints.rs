@@ -13,7 +13,8 @@ use olm_version::{Constraint, quote};
 
 use super::catalogs::Catalogs;
 use super::query::Query;
-use crate::catalog::package::{listed, shown_version};
+use crate::catalog::package::shown_version;
+use crate::names::listed;
 
 /// Highest number of versions that a hint names.
 const NAMED_VERSIONS: usize = 8;

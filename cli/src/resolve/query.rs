@@ -8,8 +8,9 @@ use olm_version::{Version, quote};
 
 use super::catalogs::Catalogs;
 use super::rules::RuleArgs;
-use crate::catalog::package::{listed, shown_version, similar};
+use crate::catalog::package::{shown_version, similar};
 use crate::error::CliError;
+use crate::names::listed;
 
 /// `--channel default`: the package's default channel (docs/design/cli.md#default-channel).
 const DEFAULT: &str = "default";

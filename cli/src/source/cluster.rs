@@ -19,8 +19,8 @@ use olm_runtime::cluster::list_all;
 use tokio::time::timeout;
 
 use super::{Sink, accept, catalogd};
-use crate::catalog::package::listed;
 use crate::error::CliError;
+use crate::names::listed;
 use crate::session::Session;
 
 /// Service of catalogd and its port name, as in the install files.

@@ -7,8 +7,9 @@ use olm_resolve::Offer;
 use olm_version::{VersionRelease, quote};
 
 use crate::catalog::classic_chain;
-use crate::catalog::package::{CatalogPackage, listed};
+use crate::catalog::package::CatalogPackage;
 use crate::error::CliError;
+use crate::names::listed;
 
 /// Requested entry. Fields that are not set follow from the catalog.
 #[derive(Debug, Clone, Default)]

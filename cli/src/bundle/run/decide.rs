@@ -11,8 +11,9 @@ use olm_api::{ClusterExtension, LabelSelector, ObjectMeta};
 use olm_version::quote;
 use serde_json::{Map, Value, json};
 
-use crate::author::{CatalogBundle, is_label};
+use crate::author::CatalogBundle;
 use crate::error::CliError;
+use crate::names::is_label;
 
 /// Only channel of the catalog.
 const CHANNEL: &str = "run";

@@ -15,9 +15,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use self::versions::KubernetesVersions;
-use crate::catalog::package::listed;
 use crate::error::CliError;
 use crate::manifest;
+use crate::names::listed;
 use crate::output::{FormatArgs, List, Table};
 use crate::session::Session;
 use crate::source::{Access, Cluster, ImageArgs};

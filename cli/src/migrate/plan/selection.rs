@@ -7,7 +7,7 @@ use olm_version::quote;
 use super::PackageReport;
 use crate::error::CliError;
 use crate::migrate::rule::{self, Class, Rule};
-use crate::nearest::nearest;
+use crate::names::nearest;
 
 /// Findings that the plan answers, if the user accepts it.
 pub(in crate::migrate) const ACCEPTABLE: [&str; 3] = [rule::REQUIRES.id, rule::USERS.id, rule::ACCOUNT.id];

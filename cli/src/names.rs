@@ -1,7 +1,22 @@
-//! Nearest existing name for a misspelled one.
+//! Names: their form, lists of them for messages, and the nearest existing name for a misspelled one.
+
+use std::borrow::Borrow;
+
+use olm_version::names::is_dns_label;
 
 /// Share of the characters that may differ: one in three.
 const SHARE: usize = 3;
+
+/// Reports whether `name` is a DNS label, as required for the names of packages (docs/design/catalogd.md#validation)
+/// and namespaces.
+pub(crate) fn is_label(name: &str) -> bool {
+    name.len() <= 63 && is_dns_label(name)
+}
+
+/// Names joined for a message, or `none`.
+pub(crate) fn listed<S: Borrow<str>>(names: &[S]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
 
 /// Name among `names` that `wrong` is most similar to, or `None` if all differ too much. Upper and lower case do not
 /// matter.
@@ -16,6 +31,23 @@ pub(crate) fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>)
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn package_name_must_be_dns_label() {
+        for (name, expected) in [
+            ("foo", true),
+            ("foo-2", true),
+            ("", false),
+            ("Foo", false),
+            ("foo.bar", false),
+            ("-foo", false),
+            ("foo-", false),
+            ("../x", false),
+        ] {
+            assert_eq!(is_label(name), expected, "{name}");
+        }
+        assert!(is_label(&"a".repeat(63)) && !is_label(&"a".repeat(64)));
+    }
 
     #[test]
     fn nearest_name_differs_in_at_most_a_third() {
