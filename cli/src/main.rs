@@ -36,6 +36,7 @@ mod render;
 mod rendering;
 mod resolve;
 mod rollback;
+mod rollout;
 mod session;
 mod shell;
 mod sign;

@@ -1,12 +1,10 @@
 //! Common parts of the commands that change a cluster: flags, writes, waiting for the controller, and confirmation.
 //!
 //! All writes use the field manager [`FIELD_MANAGER`] and contain only differences. The callers decide what to write.
-//! [`completion`], which is pure, judges whether a change is complete.
+//! `rollout` waits for an extension.
 
-mod completion;
 mod confirm;
 mod merge;
-mod plan_progress;
 mod wait;
 mod write;
 
@@ -16,11 +14,9 @@ use clap::{Args, ValueEnum};
 use olm_runtime::go_value;
 use serde_json::{Value, json};
 
-pub(crate) use self::completion::{Completion, cannot_complete};
 pub(crate) use self::confirm::confirm;
 pub(crate) use self::merge::patch as merge_patch;
-pub(crate) use self::plan_progress::PlanProgress;
-pub(crate) use self::wait::{Deadline, ExpectedState, until, wait_for, wait_or};
+pub(crate) use self::wait::{Completion, Deadline, until};
 pub(crate) use self::write::{
     WriteResult, WrittenObject, annotate, apply, call, create_namespace, dry_create, unchanged,
 };
@@ -28,7 +24,6 @@ use crate::error::CliError;
 use crate::output::{Output, json, printable, yaml};
 use crate::progress::say;
 use crate::session::Session;
-use crate::source::Cluster;
 
 /// Field manager of all writes. A component of classic OLM has the manager `olm`.
 pub(crate) const FIELD_MANAGER: &str = "olm-cli";
@@ -109,48 +104,6 @@ pub(crate) fn print(
         }
     };
     output.text(&text)
-}
-
-/// Prints the written objects like [`print()`]. With `--wait`, also waits for the last one, an extension, and prints the
-/// result. `bundles` are the names of its chosen bundle and of the installed one.
-///
-/// # Errors
-/// Errors of [`print()`] and [`wait_for`].
-pub(crate) async fn print_and_wait(
-    cluster: &Cluster,
-    args: &ChangeArgs,
-    summary: &str,
-    written: &[WrittenObject],
-    bundles: (Option<String>, Option<String>),
-    session: &mut Session,
-) -> Result<(), CliError> {
-    print(args.output, summary, written, &mut session.output)?;
-    match written.last() {
-        Some(extension) => wait(cluster, args, extension, bundles, session).await,
-        None => Ok(()),
-    }
-}
-
-/// With `--wait`, waits for the extension and prints the result. `bundle` is the name of its chosen bundle, and
-/// `before` that of the installed one.
-///
-/// # Errors
-/// Errors of [`wait_for`].
-pub(crate) async fn wait(
-    cluster: &Cluster,
-    args: &ChangeArgs,
-    extension: &WrittenObject,
-    (bundle, before): (Option<String>, Option<String>),
-    session: &mut Session,
-) -> Result<(), CliError> {
-    if !args.wait {
-        return Ok(());
-    }
-    // Show the result of the write before waiting.
-    session.output.finish()?;
-    let target = ExpectedState::new(extension, bundle, before);
-    let words = wait_for(cluster, &target, args.timeout, session).await?;
-    print_end(args.output, &words, session)
 }
 
 /// Prints how a wait ended, on standard error if standard output is for programs.

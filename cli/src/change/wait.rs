@@ -3,21 +3,25 @@
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use olm_api::annotations;
 use tokio::time::{Instant, sleep_until};
 
-use super::completion::{Completion, judge};
-use super::write::WrittenObject;
 use crate::error::{CliError, Code};
 use crate::progress::{Step, say};
 use crate::session::Session;
-use crate::source::Cluster;
-use crate::status::{observe, tree};
 
-/// Polling interval of the extension.
+/// Polling interval.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Polling interval of all its objects.
-const OBJECTS_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Progress of a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Completion {
+    /// Complete. Contains a message for the user.
+    Complete(String),
+    /// In progress. Contains the current step.
+    InProgress(String),
+    /// Will not complete without intervention. Contains the reason.
+    Failed(String),
+}
 
 /// End of a wait, or of several waits one after the other.
 #[derive(Debug, Clone, Copy)]
@@ -37,91 +41,6 @@ impl Deadline {
     pub(crate) fn has_passed(self) -> bool {
         self.begin.elapsed() >= self.limit
     }
-}
-
-/// Expected state of a changed extension.
-#[derive(Debug, Clone)]
-pub(crate) struct ExpectedState {
-    pub(crate) name: String,
-    /// UID, if known.
-    pub(crate) uid: Option<String>,
-    /// Generation after the change.
-    pub(crate) generation: i64,
-    /// Name of the chosen bundle.
-    pub(crate) bundle: Option<String>,
-    /// Image of the chosen bundle, if another image of the same bundle may be installed.
-    pub(crate) image: Option<String>,
-    /// Name of the bundle that was installed before.
-    pub(crate) before: Option<String>,
-    /// Digest of the plan that is approved.
-    pub(crate) approved: Option<String>,
-    /// `true` if the wait ends once pods fail in a way that waiting does not change, or a CRD is refused.
-    pub(crate) ends_early: bool,
-}
-
-impl ExpectedState {
-    /// State that the extension `written` reaches with the chosen bundle.
-    pub(crate) fn new(written: &WrittenObject, bundle: Option<String>, before: Option<String>) -> Self {
-        let approved = &written.object["metadata"]["annotations"][annotations::EXT_APPROVED];
-        Self {
-            approved: approved.as_str().map(str::to_owned),
-            name: written.object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
-            uid: written.uid.clone(),
-            generation: written.generation.unwrap_or_default(),
-            bundle,
-            image: None,
-            before,
-            ends_early: false,
-        }
-    }
-}
-
-/// Waits until the extension reaches the state `target`. Returns a message for the user.
-///
-/// # Errors
-/// The extension cannot reach the state, does not reach it within `limit`, or a signal arrived. The change remains
-/// written in each case, and the message says so.
-pub(crate) async fn wait_for(
-    cluster: &Cluster,
-    target: &ExpectedState,
-    limit: Duration,
-    session: &Session,
-) -> Result<String, CliError> {
-    let name = &target.name;
-    let remaining = format!(
-        "the change is written, and operator-controller continues to apply it; run `olm status {name}` for details"
-    );
-    wait_or(cluster, target, &remaining, limit, session).await
-}
-
-/// Does the same as [`wait_for`], with `remaining` at the end of errors.
-///
-/// # Errors
-/// Errors of [`wait_for`].
-pub(crate) async fn wait_or(
-    cluster: &Cluster,
-    target: &ExpectedState,
-    remaining: &str,
-    deadline: impl Into<Deadline>,
-    session: &Session,
-) -> Result<String, CliError> {
-    let name = &target.name;
-    let mut blocker = None;
-    let mut next_objects = Instant::now() + OBJECTS_INTERVAL;
-    let poll = async || {
-        let extension = cluster.find_extension(name, session).await?;
-        let revisions = observe::revisions(cluster, name, session).await?;
-        if Instant::now() >= next_objects && extension.is_some() {
-            let observed = observe::observe(cluster, name, session).await?;
-            if let Some(why) = tree::futile(&observed).filter(|_| target.ends_early) {
-                return Ok(Completion::Failed(format!("{name}: {why}")));
-            }
-            blocker = tree::blocker(&observed);
-            next_objects = Instant::now() + OBJECTS_INTERVAL;
-        }
-        Ok(judge(target, extension.as_ref(), &revisions, blocker.as_deref()))
-    };
-    until(name, remaining, deadline, poll, session).await
 }
 
 /// Calls `poll` until it returns [`Completion::Complete`], and returns that message. `what` is the awaited state, and

@@ -25,6 +25,7 @@ use crate::output::Fields;
 use crate::progress::say;
 use crate::rendering;
 use crate::resolve::choose_as;
+use crate::rollout;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 use crate::{manifest, version_expression};
@@ -206,7 +207,7 @@ async fn install_one(
     fields.list(0, "Problems", &prediction.problems);
     print_warnings(args.change.output, choice.warnings.iter().chain(&prediction.problems));
     let bundles = (Some(choice.bundle), None);
-    change::print_and_wait(cluster, &args.change, &fields.text, &written, bundles, session).await
+    rollout::print_and_wait(cluster, &args.change, &fields.text, &written, bundles, session).await
 }
 
 /// Catalog sources to choose the bundle from.
@@ -229,5 +230,5 @@ async fn unchanged(
 ) -> Result<(), CliError> {
     let (cluster, change) = (context.cluster, &context.args.change);
     let written = change::apply(cluster, Some(existing), existing, change.dry_run, session).await?;
-    change::print_and_wait(cluster, change, "", &[written], (None, None), session).await
+    rollout::print_and_wait(cluster, change, "", &[written], (None, None), session).await
 }

@@ -9,7 +9,7 @@ use olm_version::quote;
 
 use super::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use super::{check_schema, print_warnings};
-use crate::change::{self, ChangeArgs, ChangeFormat, ExpectedState, PlanProgress, WrittenObject};
+use crate::change::{self, ChangeArgs, ChangeFormat, WrittenObject};
 use crate::controller::Controller;
 use crate::diff::{ComparedExtension, refusal};
 use crate::error::{CliError, Code};
@@ -17,6 +17,7 @@ use crate::hardened;
 use crate::output::Fields;
 use crate::progress::say;
 use crate::resolve::{InstallPlan, PlannedExtension, plan_as};
+use crate::rollout::{self, ExpectedState, PlanProgress};
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 
@@ -234,7 +235,7 @@ async fn apply_plan(
             continue;
         }
         for target in targets {
-            let waited = change::wait_for(cluster, &target, args.timeout, session).await;
+            let waited = rollout::wait_for(cluster, &target, args.timeout, session).await;
             let words = waited.map_err(|failure| progress.with(failure))?;
             progress.complete += 1;
             change::print_end(args.output, &words, session)?;

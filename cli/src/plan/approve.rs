@@ -10,6 +10,7 @@ use super::{PlanReport, PlanState, recorded, report};
 use crate::change::{self, ChangeArgs};
 use crate::error::CliError;
 use crate::output::Fields;
+use crate::rollout;
 use crate::session::Session;
 use crate::source::Access;
 use crate::status::observe;
@@ -75,11 +76,11 @@ pub(crate) async fn run(args: ApproveArgs, session: &mut Session) -> Result<(), 
         // The conditions of the extension may be older than the approval, which changes only the plan.
         let mut approved = live.clone();
         approved.annotations_mut().insert(annotations::EXT_APPROVED.to_owned(), plan.digest);
-        return change::wait(&cluster, &args.change, &change::unchanged(&approved)?, bundles, session).await;
+        return rollout::wait(&cluster, &args.change, &change::unchanged(&approved)?, bundles, session).await;
     }
     let approval = (annotations::EXT_APPROVED, plan.digest.as_str());
     let written = change::annotate(&cluster, &live, approval, args.change.dry_run, session).await?;
-    change::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
+    rollout::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
 }
 
 /// Refuses a plan that is not the expected one. `reported` is the digest that operator-controller reports.

@@ -27,6 +27,7 @@ use crate::history::records;
 use crate::install::print_warnings;
 use crate::progress::say;
 use crate::resolve::{Choice, choose_as};
+use crate::rollout;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 use crate::status::observe;
@@ -119,7 +120,7 @@ pub(crate) async fn run(args: RollbackArgs, session: &mut Session) -> Result<(),
     let written = rollback.carry_out(&cluster, args.change.dry_run, session).await?;
     let before = installed(&rollback.live).map(|bundle| bundle.name);
     let bundles = (Some(rollback.choice.bundle), before);
-    change::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
+    rollout::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
 }
 
 /// Requested rollback.

@@ -6,13 +6,12 @@ use olm_api::ClusterExtension;
 
 use super::UpgradeArgs;
 use super::steps::StepContext;
-use crate::change::{
-    self, ChangeFormat, ExpectedState, PlanProgress, WrittenObject, cannot_complete, wait_for,
-};
+use crate::change::{self, ChangeFormat, WrittenObject};
 use crate::controller::Controller;
 use crate::error::CliError;
 use crate::output::{Fields, Table};
 use crate::resolve::{AvailableUpgrade, AvailableUpgrades, available_upgrades};
+use crate::rollout::{ExpectedState, PlanProgress, cannot_complete, wait_for};
 use crate::session::Session;
 use crate::status::observe;
 use crate::status::tree::installed;

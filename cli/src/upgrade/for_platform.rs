@@ -10,12 +10,13 @@ use olm_platform::{MinorVersion, Revision, evaluate};
 
 use super::steps::StepContext;
 use super::{UpgradeArgs, with_version};
-use crate::change::{self, ChangeFormat, ExpectedState, WrittenObject, wait_for};
+use crate::change::{self, ChangeFormat, WrittenObject};
 use crate::cluster_check::{blocking, upgrade_status, upgrades};
 use crate::controller::Controller;
 use crate::error::CliError;
 use crate::progress::say;
 use crate::resolve::{PlatformUpgrade, platform_upgrades};
+use crate::rollout::{ExpectedState, wait_for};
 use crate::session::Session;
 use crate::status::observe;
 use crate::status::tree::installed;

@@ -26,6 +26,7 @@ use crate::install::{self, print_warnings};
 use crate::output::Fields;
 use crate::progress::say;
 use crate::resolve::{Choice, choose_as};
+use crate::rollout;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
 use crate::status::health::is_paused;
@@ -173,7 +174,7 @@ pub(crate) async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), 
     let problems = upgrade.problems();
     print_warnings(args.change.output, upgrade.choice.warnings.iter().chain(&warnings).chain(&problems));
     let bundles = (Some(upgrade.choice.bundle), installed(&upgrade.live).map(|bundle| bundle.name));
-    change::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
+    rollout::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
 }
 
 /// The extension with another version range. `None` allows any version.

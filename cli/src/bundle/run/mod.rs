@@ -21,10 +21,11 @@ use super::content;
 use super::generate::{self, Project};
 use crate::author::{catalog_bundle, push};
 use crate::bundle_source::{BundleFiles, is_bundle_dir};
-use crate::change::{self, Deadline, ExpectedState};
+use crate::change::{self, Deadline};
 use crate::error::{CliError, Code};
 use crate::progress::say;
 use crate::rendering;
+use crate::rollout::{self, ExpectedState};
 use crate::session::Session;
 use crate::source::{ClusterArgs, ImageArgs, tagged_reference, temporary_directory};
 
@@ -220,7 +221,7 @@ async fn follow(
         true => format!("the objects are kept; run `olm status {}` for details", run.names.package),
         false => "the objects of the run are removed".to_owned(),
     };
-    match change::wait_or(&run.cluster, expected, &after, deadline, session).await {
+    match rollout::wait_or(&run.cluster, expected, &after, deadline, session).await {
         Ok(message) => say(&message),
         Err(failure) => {
             if !matches!(failure, CliError::Message(Code::Interrupted, _)) {

@@ -11,18 +11,8 @@ use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 use olm_request::Refusal;
 
 use super::ExpectedState;
+use crate::change::Completion;
 use crate::status::health::is_paused;
-
-/// Progress of a change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Completion {
-    /// Complete. Contains a message for the user.
-    Complete(String),
-    /// In progress. Contains the current step.
-    InProgress(String),
-    /// Will not complete without intervention. Contains the reason.
-    Failed(String),
-}
 
 /// The extension, or why no change of it can complete.
 fn existing<'e>(
