@@ -1,10 +1,11 @@
 //! `olm config explain`: one field of the configuration, in the manner of `kubectl explain`. Pure.
 
 use olm_bundle::{Bundle, InstallMode};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{gate_note, unknown_field};
 use crate::error::CliError;
+use crate::rendering::schema_fields::{fields, target};
 
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Explain the fields of the configuration
@@ -114,24 +115,6 @@ fn default_scope(schema: &Value) -> &'static str {
             "The operator cannot watch all namespaces, so that the configuration has to name them.\n"
         }
     }
-}
-
-/// The schema itself, or what it refers to.
-pub(super) fn target<'a>(schema: &'a Value, value: &'a Value) -> &'a Value {
-    let reference = value.get("$ref").and_then(Value::as_str).and_then(|text| text.strip_prefix('#'));
-    reference.and_then(|pointer| schema.pointer(pointer)).unwrap_or(value)
-}
-
-/// Fields of an object, of the items of a list, or of the values of a map.
-pub(super) fn fields<'a>(schema: &'a Value, value: &'a Value) -> Option<&'a Map<String, Value>> {
-    let value = target(schema, value);
-    let inner =
-        value.get("items").or_else(|| value.get("additionalProperties").filter(|one| one.is_object()));
-    let holder = match value.get("properties") {
-        Some(_) => value,
-        None => target(schema, inner?),
-    };
-    holder.get("properties")?.as_object()
 }
 
 fn required<'a>(schema: &'a Value, value: &'a Value) -> Vec<&'a str> {

@@ -5,7 +5,6 @@
 
 mod example;
 mod fields;
-mod hints;
 
 use clap::{Args, Subcommand, ValueEnum};
 use kube::ResourceExt;
@@ -14,13 +13,12 @@ use olm_bundle::{Bundle, config_schema};
 use olm_version::quote;
 use serde_json::Value;
 
-pub(crate) use self::hints::hints;
 use crate::bundle_source::{self, BundleFiles};
 use crate::controller::Controller;
 use crate::error::CliError;
 use crate::names::nearest;
 use crate::output;
-use crate::rendering::RenderSettings;
+use crate::rendering::{RenderSettings, hints, schema_fields};
 use crate::resolve::choose_as;
 use crate::session::Session;
 use crate::source::{Access, Cluster};
@@ -184,11 +182,11 @@ impl Configurable {
     pub(crate) fn explained(&self, expanded: &[&str]) -> Vec<Explained> {
         let accepted = |name: &&String| self.off.iter().all(|(refused, _)| refused != name);
         let mut all = Vec::new();
-        for (name, value) in fields::fields(&self.schema, &self.schema).into_iter().flatten() {
+        for (name, value) in schema_fields::fields(&self.schema, &self.schema).into_iter().flatten() {
             if !accepted(&name) {
                 continue;
             }
-            match fields::fields(&self.schema, value).filter(|_| expanded.contains(&name.as_str())) {
+            match schema_fields::fields(&self.schema, value).filter(|_| expanded.contains(&name.as_str())) {
                 None => all.push(Explained::new(name.clone(), value)),
                 Some(inner) => all.extend(
                     inner.iter().map(|(field, value)| Explained::new(format!("{name}.{field}"), value)),

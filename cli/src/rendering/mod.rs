@@ -1,19 +1,17 @@
 //! Rendering of a bundle with the functions that operator-controller calls, for the commands that show or compare
 //! its objects.
 
+pub(crate) mod hints;
 mod namespaces;
+pub(crate) mod schema_fields;
 mod settings;
 
 use olm_api::ClusterExtension;
 use olm_bundle::{Bundle, install_checks};
 use serde_json::Value;
 
-pub(crate) use self::settings::{
-    DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, OWNED_API_SERVICES, RenderSettings, RenderSettingsArgs,
-    config, inline, inline_config,
-};
+pub(crate) use self::settings::{RenderSettings, RenderSettingsArgs, config, inline, inline_config};
 use crate::bundle_source::BundleFiles;
-use crate::config::hints;
 use crate::error::CliError;
 use crate::manifest::only_extension;
 use crate::progress::say;
@@ -53,7 +51,7 @@ pub(crate) fn objects(files: &BundleFiles, settings: &RenderSettings) -> Result<
     let refused = |text: String| CliError::findings(format!("{}: {text}", files.origin));
     let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;
     let is_on = |gate: &str| settings.is_on(gate);
-    let hints = hints(&bundle, settings.config.as_ref().unwrap_or(&Value::Null), is_on);
+    let hints = hints::hints(&bundle, settings.config.as_ref().unwrap_or(&Value::Null), is_on);
     let objects = olm_bundle::render(&bundle, &settings.options()).map_err(|error| {
         let hints = hints.iter().map(|hint| format!("\nhint: {hint}"));
         refused(format!("{error}{}", hints.collect::<String>()))

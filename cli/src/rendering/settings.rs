@@ -17,10 +17,10 @@ use crate::source::Cluster;
 /// Largest configuration file. The API server accepts no larger object.
 const MAX_CONFIG: u64 = 3 << 20;
 
-pub(crate) const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
-pub(crate) const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
-pub(crate) const MULTI_WATCH: &str = "MultiWatchNamespaces";
-pub(crate) const OWNED_API_SERVICES: &str = "OwnedAPIServices";
+pub(super) const OWN_NAMESPACE: &str = "SingleOwnNamespaceInstallSupport";
+pub(super) const DEPLOYMENT_CONFIG: &str = "DeploymentConfig";
+pub(super) const MULTI_WATCH: &str = "MultiWatchNamespaces";
+pub(super) const OWNED_API_SERVICES: &str = "OwnedAPIServices";
 const OPERATOR_CONDITIONS: &str = "OperatorConditionCompat";
 
 /// Feature gates of operator-controller, so that its arguments can be reused here. Gates of the reference that allow

@@ -5,9 +5,9 @@
 use olm_bundle::{Bundle, InstallMode, config_schema};
 use serde_json::Value;
 
-use super::fields::{fields, target};
+use super::schema_fields::{fields, target};
+use super::settings::{DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, OWNED_API_SERVICES};
 use crate::names::nearest;
-use crate::rendering::{DEPLOYMENT_CONFIG, MULTI_WATCH, OWN_NAMESPACE, OWNED_API_SERVICES};
 
 const ONE: &str = "watchNamespace";
 const SEVERAL: &str = "watchNamespaces";
@@ -106,7 +106,7 @@ impl Walk<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeMap;
 
     use serde_json::json;
