@@ -116,8 +116,8 @@ fn run(arguments: Vec<OsString>) -> Result<(), CliError> {
             Command::Rbac(command) => rbac::run(command, &mut session).await,
             Command::Bundle(command) => bundle::run(command, &mut session).await,
             Command::Catalog(command) => catalog::run(command, &mut session).await,
-            Command::Completion(args) => shell::completion(&args, &mut session),
-            Command::Man(args) => shell::man(&args),
+            Command::Completion(args) => shell::completion(&args, command_line("olm"), &mut session),
+            Command::Man(args) => shell::man(&args, command_line("olm")),
         };
         // Flushes the output even if the command failed.
         session.output.finish().and(result)

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::command::command_line;
 use crate::error::CliError;
 use crate::session::Session;
 
@@ -37,22 +36,26 @@ pub(crate) struct ManArgs {
     folder: PathBuf,
 }
 
-/// Prints the completion script. kubectl completes plugins by a program of its own, so the script is always that of
-/// `olm`.
+/// Prints the completion script of `commands`. kubectl completes plugins by a program of its own, so the script is
+/// always that of `olm`.
 ///
 /// # Errors
 /// The output cannot be written.
-pub(crate) fn completion(args: &CompletionArgs, session: &mut Session) -> Result<(), CliError> {
+pub(crate) fn completion(
+    args: &CompletionArgs,
+    mut commands: Command,
+    session: &mut Session,
+) -> Result<(), CliError> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command_line("olm"), "olm", &mut script);
+    clap_complete::generate(args.shell, &mut commands, "olm", &mut script);
     session.output.text(&String::from_utf8_lossy(&script))
 }
 
-/// Writes one page for each command, such as `olm-catalog-ls.1`.
+/// Writes one page for each of `commands`, such as `olm-catalog-ls.1`.
 ///
 /// # Errors
 /// A file cannot be written.
-pub(crate) fn man(args: &ManArgs) -> Result<(), CliError> {
-    clap_mangen::generate_to(command_line("olm"), &args.folder)
+pub(crate) fn man(args: &ManArgs, commands: Command) -> Result<(), CliError> {
+    clap_mangen::generate_to(commands, &args.folder)
         .map_err(|error| CliError::operational(format!("write to {}: {error}", args.folder.display())))
 }
