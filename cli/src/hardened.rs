@@ -6,12 +6,14 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::api::{Api, PostParams};
 use olm_api::ClusterExtension;
+use olm_bundle::rights::Rule;
 use olm_runtime::Component;
 use olm_version::quote;
 use serde_json::{Value, json};
 
 use crate::change::{self, DryRun, FIELD_MANAGER, WriteResult, WrittenObject};
 use crate::error::CliError;
+use crate::install_files::Variant;
 use crate::progress::say;
 use crate::session::Session;
 use crate::source::Cluster;
@@ -38,6 +40,23 @@ pub(crate) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), s
 pub(crate) fn namespaced_binding(namespace: &str, system: &str) -> Option<Value> {
     let is_grantable = !namespace.is_empty() && !namespace.starts_with("kube-") && namespace != system;
     is_grantable.then(|| binding(namespace, BINDING, ("ClusterRole", NAMESPACED_ROLE), system))
+}
+
+/// Rules of operator-controller in a namespace with a RoleBinding, as in the install file of this program.
+///
+/// # Errors
+/// The program was built with an invalid file.
+pub(crate) fn namespaced_rules() -> Result<Vec<Rule>, CliError> {
+    let file = Variant::Hardened;
+    let objects = olm_yaml::all_from_slice(file.text()?.as_bytes());
+    let objects = objects.map_err(|error| CliError::at(file.origin(), error))?;
+    let mut roles = objects.iter().filter(|object| object["kind"] == "ClusterRole");
+    Ok(roles.find(|role| role["metadata"]["name"] == NAMESPACED_ROLE).map(rules).unwrap_or_default())
+}
+
+/// Rules of a Role or ClusterRole.
+pub(crate) fn rules(role: &Value) -> Vec<Rule> {
+    role["rules"].as_array().into_iter().flatten().map(Rule::of).collect()
 }
 
 /// Namespaces that an extension names: where it is installed, and those that it watches.
@@ -117,5 +136,13 @@ mod tests {
         for namespace in ["", "kube-system", "kube-flannel", "my-olm"] {
             assert!(namespaced_binding(namespace, "my-olm").is_none(), "{namespace}");
         }
+    }
+
+    #[test]
+    fn embedded_file_has_the_rules_of_a_namespace() {
+        let rules = namespaced_rules().unwrap();
+        let write =
+            Rule::of(&json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]}));
+        assert!(write.rights().all(|right| rules.iter().any(|rule| rule.allows(&right))));
     }
 }

@@ -24,6 +24,7 @@ mod error;
 mod hardened;
 mod history;
 mod install;
+mod install_files;
 mod manifest;
 mod migrate;
 mod names;

@@ -16,13 +16,13 @@ use serde_json::{Value, json};
 use super::documents::{additions, documents, table};
 use crate::bundle_source::{self, BundleFiles};
 use crate::error::CliError;
+use crate::hardened::namespaced_rules;
 use crate::manifest::check_inputs;
 use crate::output;
 use crate::rendering::{self, RenderSettings, RenderSettingsArgs};
 use crate::resolve::choose;
 use crate::session::Session;
 use crate::source::Access;
-use crate::system::namespaced_rules;
 use crate::version_expression;
 
 /// First lines of the command's help.
@@ -126,7 +126,7 @@ pub(crate) async fn run(args: RequiredArgs, session: &mut Session) -> Result<(),
     let name = args.role_name.clone().unwrap_or_else(|| format!("{stem}-installer"));
     let documents = if args.operator_controller {
         let system = args.access.cluster.namespace();
-        additions(&name, &rights, &namespaced_rules(system)?, system)
+        additions(&name, &rights, &namespaced_rules()?, system)
     } else {
         let account = args.service_account.clone().or_else(|| account(extension.as_ref()));
         documents(&name, &rights, &settings.namespace, account.as_deref())

@@ -10,7 +10,7 @@ use olm_revision::content;
 use serde_json::Value;
 
 use super::check::{Check, Level};
-use super::manifest::{Manifest, Variant, embedded};
+use super::manifest::Manifest;
 use super::observe::Installed;
 use crate::error::CliError;
 use crate::hardened::{self, AGGREGATION_LABEL, NAMESPACED_ROLE, namespaced_binding};
@@ -26,20 +26,6 @@ pub(super) struct MissingGrants {
     pub(super) bindings: Vec<Value>,
     /// Extensions with further rights.
     pub(super) check: Option<Check>,
-}
-
-/// Rules of operator-controller in a namespace with a RoleBinding, as in the install file of this program.
-///
-/// # Errors
-/// The program was built with an invalid file.
-pub(crate) fn namespaced_rules(system: &str) -> Result<Vec<Rule>, CliError> {
-    let manifest = embedded(Variant::Hardened, system)?;
-    let mut roles = manifest.of_kind(CLUSTER_ROLE.1);
-    Ok(roles.find(|role| role["metadata"]["name"] == NAMESPACED_ROLE).map(rules).unwrap_or_default())
-}
-
-fn rules(role: &Value) -> Vec<Rule> {
-    role["rules"].as_array().into_iter().flatten().map(Rule::of).collect()
 }
 
 /// Grants for the extensions of the cluster, if the install file grants rights by namespace and the cluster does not yet.
@@ -59,7 +45,7 @@ pub(super) async fn missing(
     let (cluster, session) = (access.cluster(), access.session());
     let labels = format!("{AGGREGATION_LABEL}=true,app.kubernetes.io/part-of!=olm");
     let added = access.list(CLUSTER_ROLE, "", Some(&labels)).await?;
-    let added: Vec<Rule> = added.iter().flat_map(rules).collect();
+    let added: Vec<Rule> = added.iter().flat_map(hardened::rules).collect();
     let extensions = cluster.extensions(session).await?;
     let mut namespaces: BTreeSet<String> = extensions.iter().flat_map(hardened::namespaces).collect();
     let mut unheld = BTreeSet::new();
@@ -139,13 +125,5 @@ mod tests {
         ] {
             assert_eq!(exceeds(std::slice::from_ref(&object), &added, "my-olm"), expected, "{object}");
         }
-    }
-
-    #[test]
-    fn embedded_file_has_the_rules_of_a_namespace() {
-        let rules = namespaced_rules("my-olm").unwrap();
-        let write =
-            Rule::of(&json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]}));
-        assert!(write.rights().all(|right| rules.iter().any(|rule| rule.allows(&right))));
     }
 }

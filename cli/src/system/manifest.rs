@@ -1,11 +1,8 @@
 //! Install files: those in the program, or of a release. Pure, except for [`read`].
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
 use std::path::Path;
 
-use clap::ValueEnum;
-use flate2::read::GzDecoder;
 use olm_version::Version;
 use serde_json::Value;
 
@@ -13,6 +10,7 @@ use super::record::Record;
 use crate::doctor::server_version;
 use crate::error::CliError;
 use crate::hardened::AGGREGATION_LABEL;
+use crate::install_files::Variant;
 use crate::object_access::ObjectId;
 use crate::session::Session;
 
@@ -22,45 +20,6 @@ const MAX_FILE: u64 = 16 << 20;
 const NAMESPACE: &str = "olmv1-system";
 /// Registry in the install files of a checkout, which `hack/release` replaces.
 const UNRELEASED: &str = "olm.example/";
-
-/// Install file in the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Variant {
-    /// For any cluster
-    Install,
-    /// With limited permissions and network traffic
-    Hardened,
-    /// With certificates of cert-manager
-    InstallCertManager,
-    /// With experimental gates, two replicas and certificates of cert-manager
-    Experimental,
-}
-
-impl Variant {
-    pub(super) fn by_name(name: &str) -> Option<Self> {
-        Self::from_str(name, false).ok()
-    }
-
-    /// Name without `.yaml`.
-    pub(super) fn name(self) -> &'static str {
-        self.file().0
-    }
-
-    /// Name, and content compressed by gzip.
-    fn file(self) -> (&'static str, &'static [u8]) {
-        match self {
-            Self::Install => ("install", include_bytes!(concat!(env!("OUT_DIR"), "/install.yaml.gz"))),
-            Self::Hardened => ("hardened", include_bytes!(concat!(env!("OUT_DIR"), "/hardened.yaml.gz"))),
-            Self::InstallCertManager => (
-                "install-cert-manager",
-                include_bytes!(concat!(env!("OUT_DIR"), "/install-cert-manager.yaml.gz")),
-            ),
-            Self::Experimental => {
-                ("experimental", include_bytes!(concat!(env!("OUT_DIR"), "/experimental.yaml.gz")))
-            }
-        }
-    }
-}
 
 /// Install file.
 #[derive(Debug, Clone, Default)]
@@ -78,12 +37,7 @@ pub(super) struct Manifest {
 /// # Errors
 /// The program was built with an invalid file.
 pub(super) fn embedded(variant: Variant, namespace: &str) -> Result<Manifest, CliError> {
-    let mut text = String::new();
-    let (name, packed) = variant.file();
-    let path = format!("{name}.yaml in this program");
-    let unpacked = GzDecoder::new(packed).read_to_string(&mut text);
-    unpacked.map_err(|error| CliError::at(&path, error))?;
-    Manifest::parse(&text, name, namespace, &path)
+    Manifest::parse(&variant.text()?, variant.name(), namespace, &variant.origin())
 }
 
 /// Install file at `path`, or that of the variant in the folder `path`.

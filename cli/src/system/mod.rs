@@ -20,7 +20,6 @@ mod tests;
 
 use clap::Subcommand;
 
-pub(crate) use self::grants::namespaced_rules;
 use crate::error::CliError;
 use crate::session::Session;
 

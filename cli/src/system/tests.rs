@@ -5,13 +5,14 @@ use serde_json::{Value, json};
 
 use super::apply::{Applied, adopted, undo};
 use super::check::{Check, Level, Request, checks};
-use super::manifest::{Manifest, Variant, dropped, embedded, images, is_same, order, version};
+use super::manifest::{Manifest, dropped, embedded, images, is_same, order, version};
 use super::observe::{Installed, Observed};
 use super::ready::{are_available, judge};
 use super::record::{Record, has_subject_in};
 use super::uninstall::{Deleted, Plan, candidates, may_be_ours};
 use crate::change::{Completion, WriteResult};
 use crate::doctor::{Skew, skew};
+use crate::install_files::Variant;
 use crate::migrate::Migration;
 use crate::object_access::ObjectId;
 

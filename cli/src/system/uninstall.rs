@@ -9,11 +9,12 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::apply::line;
-use super::manifest::{Variant, embedded, is_same, rank};
+use super::manifest::{embedded, is_same, rank};
 use super::observe::{self, Installed};
 use super::record::is_labeled;
 use crate::change::{self, Completion, Deadline};
 use crate::error::CliError;
+use crate::install_files::Variant;
 use crate::migrate::{Migration, migrations};
 use crate::object_access::{Dependents, ObjectAccess, ObjectId};
 use crate::output::{Format, FormatArgs, counted};
