@@ -25,7 +25,7 @@ const CHARACTER: usize = 8;
 const LABEL: usize = 120;
 
 /// Rules of the drawing. Each color is a custom property, which [`COLORS`] or the page of the console sets.
-const RULES: &str = include_str!("graph.css");
+pub(crate) const RULES: &str = include_str!("graph.css");
 
 /// Colors of a file that no page sets, by the theme of the viewer.
 const COLORS: &str = "\

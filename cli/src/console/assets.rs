@@ -8,12 +8,13 @@ use axum::routing::get;
 use std::sync::LazyLock;
 
 use super::app::App;
+use crate::catalog::graph_svg;
 
 pub(super) static STYLE: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new(
         "console.css",
         "text/css; charset=utf-8",
-        concat!(include_str!("assets/console.css"), include_str!("../catalog/graph.css")),
+        format!("{}{}", include_str!("assets/console.css"), graph_svg::RULES),
     )
 });
 pub(super) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
@@ -26,12 +27,13 @@ pub(super) static FAVICON: LazyLock<Asset> =
 pub(super) struct Asset {
     name: &'static str,
     media_type: &'static str,
-    content: &'static str,
+    content: String,
     path: String,
 }
 
 impl Asset {
-    fn new(name: &'static str, media_type: &'static str, content: &'static str) -> Self {
+    fn new(name: &'static str, media_type: &'static str, content: impl Into<String>) -> Self {
+        let content = content.into();
         let digest = olm_pack::digest_of(content.as_bytes());
         let digest: String = digest.chars().skip("sha256:".len()).take(16).collect();
         Self { name, media_type, content, path: format!("/assets/{digest}/{name}") }
@@ -54,5 +56,5 @@ async fn asset(Path((_, name)): Path<(String, String)>) -> Response {
         (header::CONTENT_TYPE, asset.media_type),
         (header::CACHE_CONTROL, "public, max-age=31536000, immutable"),
     ];
-    (headers, asset.content).into_response()
+    (headers, asset.content.as_str()).into_response()
 }
