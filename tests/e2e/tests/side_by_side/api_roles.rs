@@ -161,7 +161,7 @@ fn olm(kubeconfig: &Path, arguments: &[&str]) -> Result<String> {
 
 // docs/design/additions.md#access-to-apis; cases additions-r05, additions-r06
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because cli/tests/commands/changing/access.rs::granted_access_is_effective_and_listed proves it"]
+#[ignore = "only with --full, because cli/olm/tests/commands/changing/access.rs::granted_access_is_effective_and_listed proves it"]
 async fn granted_access_is_effective_listed_and_revoked() -> Result<()> {
     let scenario = Scenario::new("api-grants", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;

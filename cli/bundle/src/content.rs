@@ -1,0 +1,128 @@
+//! Content of a bundle image, from a directory, an image layout or a registry.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use olm_cli_catalog::author::build::Built;
+use olm_cli_core::bundle_source::{BundleFiles, pull_folders, read_bundle_dir};
+use olm_cli_core::error::CliError;
+use olm_cli_core::session::Session;
+use olm_cli_core::source::{DirectoryFolder, ImageArgs};
+use olm_fbc::{EntryKind, Folder};
+use olm_oci::{BUNDLE_FOLDERS, Limits, Reference, unpack_layers};
+use olm_pack::{Image, is_layout, read_layout};
+use olm_version::quote;
+
+use super::validate;
+
+/// Optional folder of a bundle with the configuration of its tests. OLM ignores it.
+const TESTS: &str = "tests";
+/// Folders of a bundle image.
+const FOLDERS: [&str; 3] = [BUNDLE_FOLDERS[0], BUNDLE_FOLDERS[1], TESTS];
+
+/// Checks the bundle in `root` as `olm bundle validate` does, and builds its image.
+///
+/// # Errors
+/// The bundle has errors, which are printed, or cannot be read.
+pub(super) fn image_of(root: &Path, session: &Session) -> Result<(Built, BundleFiles), CliError> {
+    let _step = session.progress.step(format!("checking {}", root.display()));
+    let mut files = read_bundle_dir(root)?;
+    let tests = tests(root, &files).map_err(|error| CliError::at(root.join(TESTS).display(), error))?;
+    files.extend(tests);
+    let mut source = BundleFiles { files, origin: root.display().to_string(), digest: None };
+    validate::require_valid(&source, session)?;
+    // Keys of directories are for the rules.
+    source.files.retain(|path, _| !path.ends_with('/'));
+    let image = Image::bundle(&source.files)?;
+    let files = source.files.keys().cloned().collect();
+    Ok((Built { image, files }, source))
+}
+
+/// Files below the folder of tests, at any depth. `known` are the other files, which count for the limits.
+fn tests(root: &Path, known: &BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, Vec<u8>>, CliError> {
+    let folder = DirectoryFolder::open(root)?;
+    let mut found = BTreeMap::new();
+    // A link could lead out of the bundle, and is not part of it.
+    if !folder.root().join(TESTS).symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
+        return Ok(found);
+    }
+    let limits = Limits::BUNDLE;
+    let mut left = limits.kept_bytes.saturating_sub(known.values().map(|content| content.len() as u64).sum());
+    let mut pending = vec![PathBuf::from(TESTS)];
+    while let Some(directory) = pending.pop() {
+        for entry in folder.entries(&directory).map_err(CliError::operational)? {
+            let path = olm_fbc::below(&directory, &entry.name);
+            let Some(name) = path.to_str() else {
+                return Err(CliError::at(path.display(), "the name is not UTF-8"));
+            };
+            if path.components().count() as u64 > limits.path_depth {
+                return Err(CliError::at(name, format!("deeper than {} folders", limits.path_depth)));
+            }
+            if entry.kind == EntryKind::Directory {
+                pending.push(path);
+                continue;
+            }
+            if (known.len() + found.len()) as u64 >= limits.files {
+                return Err(CliError::operational(format!("more than {} files", limits.files)));
+            }
+            let mut content = Vec::new();
+            let read = folder.open(&path).and_then(|file| file.take(left + 1).read_to_end(&mut content));
+            read.map_err(|error| CliError::at(name, error))?;
+            left = left.checked_sub(content.len() as u64).ok_or_else(|| {
+                CliError::operational(format!("the bundle is larger than {} bytes", limits.kept_bytes))
+            })?;
+            found.insert(name.to_owned(), content);
+        }
+    }
+    Ok(found)
+}
+
+/// Image and files of the bundle in an image layout.
+///
+/// # Errors
+/// The layout is damaged, or its image is not a bundle.
+pub(super) async fn of_layout(layout: &Path) -> Result<(Image, BundleFiles), CliError> {
+    let image = read_layout(layout)?;
+    let layers = image.layers.iter().map(|layer| layer.blob.clone()).collect();
+    let files = unpack_layers(layers, &FOLDERS, Limits::BUNDLE).await;
+    let files = files.map_err(|error| CliError::at(layout.display(), error.unmarked()))?;
+    let origin = layout.display().to_string();
+    require_bundle(&files, &origin)?;
+    let digest = Some(image.digest());
+    Ok((image, BundleFiles { files, origin, digest }))
+}
+
+/// Files of the bundle that `source` names: an image layout, else an image in a registry.
+///
+/// # Errors
+/// The source is neither, or not a bundle.
+pub(super) async fn of_image(
+    source: &str,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<BundleFiles, CliError> {
+    if is_layout(Path::new(source)) {
+        return of_layout(Path::new(source)).await.map(|(_, files)| files);
+    }
+    let reference: Reference = source.parse().map_err(|error: olm_oci::ReferenceError| {
+        CliError::usage(format!(
+            "{} is neither an OCI image layout nor an image reference such as \
+             registry.example.com/team/operator-bundle:v1: {error}",
+            quote(source)
+        ))
+    })?;
+    let (files, digest) = pull_folders(&reference, &FOLDERS, images, session).await?;
+    require_bundle(&files, source)?;
+    Ok(BundleFiles { files, origin: source.to_owned(), digest: Some(digest) })
+}
+
+fn require_bundle(files: &BTreeMap<String, Vec<u8>>, origin: &str) -> Result<(), CliError> {
+    let has = |folder: &str| files.keys().any(|path| path.split('/').next() == Some(folder));
+    match BUNDLE_FOLDERS.into_iter().find(|folder| !has(folder)) {
+        Some(folder) => {
+            Err(CliError::at(origin, format!("the image is not a bundle: it has no directory {folder}")))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,114 @@
+//! Rendering of bundles and catalogs from a local directory or an image, as `opm render` does
+//! (docs/design/cli.md#bundle-annotations).
+
+use std::cell::Cell;
+use std::path::Path;
+
+use olm_cli_core::bundle_source::{self, of_image, read_bundle_dir};
+use olm_cli_core::error::CliError;
+use olm_cli_core::session::Session;
+use olm_cli_core::source::{DirectoryFolder, ImageArgs};
+use olm_oci::{ImageLabels, Reference};
+use serde_json::Value;
+
+use super::bundle::{CatalogBundle, catalog_bundle};
+use super::catalog_dir::at;
+
+/// Number of bundles that are pulled in parallel.
+pub(super) const PARALLEL: usize = 8;
+
+/// Label of every bundle image (docs/design/cli.md#bundle-annotations).
+const PACKAGE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
+const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
+
+/// Pulls the image `reference` and renders its content: the objects of a catalog in the order of its files, or the
+/// object of a bundle.
+///
+/// # Errors
+/// The registry fails, or the image is no valid catalog or bundle. The message names the image.
+pub(crate) async fn image(
+    reference: &Reference,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<Vec<Value>, CliError> {
+    let kind = Cell::new(Ok(false));
+    let catalog = |labels: &ImageLabels| {
+        if let Some(folder) = labels.get(olm_oci::CATALOG_LABEL) {
+            return Ok(folder.clone());
+        }
+        kind.set(if labels.contains_key(PACKAGE_LABEL) {
+            Ok(true)
+        } else {
+            Err(undetermined(reference, labels))
+        });
+        Err("not a catalog".to_owned())
+    };
+    match images.pull(reference, catalog, session).await {
+        Ok(content) => {
+            let folder = DirectoryFolder::open(content.path())?;
+            objects(&folder, session).map_err(|failure| of_image(reference, failure))
+        }
+        Err(failure) => match kind.into_inner() {
+            Ok(false) => Err(failure),
+            Ok(true) => Ok(vec![bundle_image(reference, images, session).await?.object]),
+            Err(why) => Err(of_image(reference, CliError::operational(why))),
+        },
+    }
+}
+
+/// Pulls the bundle image `reference`.
+///
+/// # Errors
+/// The registry fails, or the image contains no bundle. The message names the image.
+pub(super) async fn bundle_image(
+    reference: &Reference,
+    images: &ImageArgs,
+    session: &Session,
+) -> Result<CatalogBundle, CliError> {
+    let (files, _) = bundle_source::pull(reference, images, session).await?;
+    catalog_bundle(&files, &reference.to_string()).map_err(|failure| of_image(reference, failure))
+}
+
+/// Converts the bundle in the directory `root`. `image` computes its future image reference.
+///
+/// # Errors
+/// The directory contains no valid bundle. The message names the directory.
+pub(crate) fn bundle_dir(
+    root: &Path,
+    image: impl FnOnce(&CatalogBundle) -> String,
+) -> Result<CatalogBundle, CliError> {
+    let files = read_bundle_dir(root)?;
+    let render = |image: &str| catalog_bundle(&files, image).map_err(|failure| at(root, failure));
+    let unnamed = render("")?;
+    render(&image(&unnamed))
+}
+
+/// All objects of a catalog folder.
+fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, CliError> {
+    let mut objects = Vec::new();
+    olm_fbc::load::<CliError>(folder, &olm_fbc::Limits::default(), &mut |meta| {
+        session.check()?;
+        if !meta.blob.is_empty() {
+            let object = serde_json::from_slice(&meta.blob);
+            objects.push(object.map_err(|error| CliError::at(&meta.origin, error))?);
+        }
+        Ok(())
+    })?;
+    Ok(objects)
+}
+
+/// Error for an image of unknown type, with the text of `opm` on one line
+/// (docs/design/cli.md#bundle-annotations).
+fn undetermined(reference: &Reference, labels: &ImageLabels) -> String {
+    let reference = olm_version::quote(&reference.to_string());
+    if labels.contains_key(DATABASE_LABEL) {
+        let why = "sqlite-based index images are no longer supported, migrate to a file-based catalog";
+        return format!("render {reference}: {why}");
+    }
+    if labels.is_empty() {
+        return format!("render {reference}: image type could not be determined: image has no labels");
+    }
+    let labels: Vec<_> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let labels = olm_cli_core::output::printable(&labels.join(", "));
+    format!("render {reference}: image type could not be determined, found labels {labels}")
+}

@@ -1,0 +1,158 @@
+//! Checks that need no registry: upgrade paths (docs/design/cli.md#ways-forward) and properties. Pure.
+
+use std::collections::BTreeSet;
+
+use olm_resolve::{Offer, Origin};
+
+use super::finding::{Finding, MINOR_GAP, PROPERTIES, STRANDED};
+use crate::package::CatalogPackage;
+
+/// Checks one package. `versions` is `true` to report invalid versions, which `validate` reports, too.
+pub(super) fn check(package: &CatalogPackage, versions: bool) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for offer in package.index.offers() {
+        let mut add = |rule, message: String| {
+            findings.push(Finding::of_bundle(rule, &package.name, offer.name(), message));
+        };
+        if let (true, Err(fault)) = (versions, offer.version()) {
+            add(PROPERTIES, fault.to_owned());
+        }
+        for requirement in offer.requirements() {
+            if let Some(fault) = requirement.fault() {
+                add(PROPERTIES, format!("{}: {fault}", requirement.property_type()));
+            }
+        }
+        if let Some((rule, message)) = dead_end(package, offer) {
+            add(rule, message);
+        }
+    }
+    findings
+}
+
+/// Fault of the upgrades from a bundle that is not the highest of its channels.
+fn dead_end(package: &CatalogPackage, offer: &Offer) -> Option<(&'static super::finding::Rule, String)> {
+    let origin = Origin { name: offer.name(), version: offer.version().ok()?.clone() };
+    let higher: Vec<_> = package
+        .index
+        .offers()
+        .filter(|other| other.version().is_ok_and(|version| *version > origin.version))
+        .collect();
+    let may_follow =
+        |other: &Offer, channels: &[String]| other.edges_from(&origin, channels).next().is_some();
+    let channels: BTreeSet<&str> = offer.channels().collect();
+    let mut continued = Vec::new();
+    for &channel in &channels {
+        let in_channel: Vec<_> =
+            higher.iter().filter(|other| other.channels().any(|name| name == channel)).collect();
+        let minor = |offer: &Offer| {
+            offer.version().ok().map(|version| (version.version().major(), version.version().minor()))
+        };
+        let only = [channel.to_owned()];
+        if in_channel.is_empty() || in_channel.iter().any(|other| may_follow(other, &only)) {
+            continue;
+        }
+        let is_last = in_channel.iter().all(|other| minor(other) != minor(offer));
+        if is_last {
+            let own = minor(offer).map(|(major, minor)| format!("{major}.{minor}")).unwrap_or_default();
+            let message = format!(
+                "the last version {own} of channel {channel} has no upgrade there, although the channel continues"
+            );
+            return Some((MINOR_GAP, message));
+        }
+        continued.push(channel);
+    }
+    let is_stranded = !continued.is_empty() && !higher.iter().any(|other| may_follow(other, &[]));
+    is_stranded.then(|| {
+        let channels = continued.join(", ");
+        (STRANDED, format!("no upgrade leads from this bundle to a higher version of channel {channels}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use olm_resolve::Indexing;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Findings of a package with these channels, each `name: entry, entry`. An entry is `version<replaced!skipped`.
+    fn findings(channels: &[&str]) -> Vec<String> {
+        let mut lines = Vec::new();
+        let mut versions = BTreeSet::new();
+        for channel in channels {
+            let (name, entries) = channel.split_once(": ").unwrap();
+            let named = |version: &str| format!("p.v{version}");
+            let entries = entries.split(", ").map(|text| {
+                let mut parts = text.split('!');
+                let (version, replaces) = parts.next().map(|t| t.split_once('<').unwrap_or((t, ""))).unwrap();
+                versions.insert(version);
+                json!({ "name": named(version), "replaces": named(replaces), "skips": parts.map(named).collect::<Vec<_>>() })
+            });
+            let entries: Vec<_> = entries.collect();
+            lines.push(json!({ "schema": "olm.channel", "package": "p", "name": name, "entries": entries }));
+        }
+        for version in versions {
+            lines.push(bundle(version, &[]));
+        }
+        checked(&lines, false)
+    }
+
+    fn bundle(version: &str, more: &[serde_json::Value]) -> serde_json::Value {
+        let own = json!({ "type": "olm.package", "value": { "packageName": "p", "version": version } });
+        let properties: Vec<_> = [own].iter().chain(more).cloned().collect();
+        json!({ "schema": "olm.bundle", "package": "p", "name": format!("p.v{version}"), "properties": properties })
+    }
+
+    fn checked(lines: &[serde_json::Value], versions: bool) -> Vec<String> {
+        let lines: Vec<_> = lines.iter().map(|line| line.to_string().into_bytes()).collect();
+        let indexing = Indexing { properties: true, ..Indexing::default() };
+        let package = CatalogPackage::new("c", "p", &lines, indexing).unwrap();
+        let shown = |finding: Finding| format!("{} {} {}", finding.rule.id, finding.bundle, finding.message);
+        check(&package, versions).into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn bundle_without_upgrade_within_its_channel_is_found() {
+        const GAP: &str = "has no upgrade there, although the channel continues";
+        let gap = |bundle: &str, minor: &str, channel: &str| {
+            format!("GRAPH-5 {bundle} the last version {minor} of channel {channel} {GAP}")
+        };
+        let stranded = |bundle: &str, channels: &str| {
+            format!(
+                "GRAPH-3 {bundle} no upgrade leads from this bundle to a higher version of channel {channels}"
+            )
+        };
+        let cases: [(&[&str], Vec<String>); 8] = [
+            (&["c: 1.0.0, 1.1.0<1.0.0, 2.0.0<1.1.0"], vec![]),
+            // A channel that ends is no dead end.
+            (&["c: 1.0.0, 1.0.1<1.0.0", "d: 1.1.0"], vec![]),
+            // 1.0.1 was released after 1.1.0, which does not follow it.
+            (&["c: 1.0.0, 1.0.1<1.0.0, 1.1.0<1.0.0"], vec![gap("p.v1.0.1", "1.0", "c")]),
+            (&["c: 1.0.0, 1.0.1<1.0.0, 1.1.0<1.0.0!1.0.1"], vec![]),
+            // An upgrade in another channel does not help an extension that selects this one.
+            (&["c: 1.0.0, 1.1.0", "d: 1.0.0, 1.1.0<1.0.0"], vec![gap("p.v1.0.0", "1.0", "c")]),
+            // Not the last patch of its minor version.
+            (&["c: 1.0.0, 1.0.1, 1.1.0<1.0.1"], vec![stranded("p.v1.0.0", "c")]),
+            (&["c: 1.0.0, 1.0.1", "d: 1.0.0, 1.0.1"], vec![stranded("p.v1.0.0", "c, d")]),
+            // A way back is no way on.
+            (&["c: 1.0.0!1.1.0, 1.1.0, 1.2.0<1.0.0"], vec![gap("p.v1.1.0", "1.1", "c")]),
+        ];
+        for (channels, expected) in cases {
+            assert_eq!(findings(channels), expected, "{channels:?}");
+        }
+    }
+
+    #[test]
+    fn unreadable_requirement_or_version_is_found() {
+        let required = |value| json!({ "type": "olm.package.required", "value": value });
+        let good = required(json!({ "packageName": "base", "versionRange": ">=1.0.0" }));
+        assert_eq!(checked(&[bundle("1.0.0", &[good])], true), Vec::<String>::new());
+        let bad = required(json!({ "packageName": "base", "versionRange": "what" }));
+        let found = checked(&[bundle("1.0.0", &[bad])], true);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("CATALOG-2 p.v1.0.0 olm.package.required: "), "{found:?}");
+        // `validate` reports the version of a folder.
+        assert_eq!(checked(&[bundle("one", &[])], false), Vec::<String>::new());
+        assert!(checked(&[bundle("one", &[])], true)[0].starts_with("CATALOG-2 p.vone "));
+    }
+}

@@ -1,0 +1,217 @@
+//! `olm catalog verify`: checks a catalog with the images that it refers to.
+//!
+//! [`local`] and [`content`] are pure. [`images`] and [`job`] ask the registries.
+
+mod bundle_images;
+mod content;
+mod finding;
+mod images;
+mod job;
+mod local;
+mod output;
+mod signatures;
+mod state;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use olm_cli_core::error::{CliError, Code};
+use olm_cli_core::session::Session;
+use olm_cli_core::source::{Access, DirectoryFolder, Source};
+use olm_fbc::Limits;
+
+pub use self::bundle_images::check_images;
+use self::finding::{Finding, arrange};
+use self::images::{Checked, Extent};
+use self::output::{Verification, VerifyFormat};
+use self::state::State;
+use super::whole::WholeCatalog;
+use crate::sign::PolicyArgs;
+
+/// First lines of the command's help.
+pub(super) const ABOUT: &str = "Check a catalog with its upgrade paths and images
+
+Makes the checks of `validate`, and then checks for each bundle that its properties can be read, that upgrades lead on \
+from it, and that its image exists for the architectures that it supports: those of the labels \
+operatorframework.io/arch.* of its ClusterServiceVersion, else amd64. Images are checked by their manifests, 8 at a \
+time; --layers also looks for their layers. --content pulls the bundles, compares them with the catalog, and checks \
+that OLM v1 can install them. --key and --policy check the signatures of the bundles, and of a SOURCE that is an image, \
+as servers do.
+
+With --state, an interrupted run is resumed: images that passed are recorded in the file if they are given by digest, \
+and the next run skips them as long as bundle and flags are the same. All others are checked again. The file is deleted \
+once all images pass.
+
+A bundle has no way on if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
+the last patch of a minor version and its channel continues without it (GRAPH-5). A patch that is released after the \
+next minor version causes this if that minor version neither replaces nor skips it.";
+
+/// Arguments of `olm catalog verify`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 no findings   1 operation failed   2 wrong usage   3 findings   4 a catalog or package does not exist
+
+Rules:
+  CATALOG-1  the catalog passes `validate`
+  CATALOG-2  version and requirements of a bundle can be read
+  GRAPH-3    a bundle has an upgrade while one of its channels has a higher version
+  GRAPH-5    the last patch of a minor version has an upgrade within its channel
+  IMAGE-1    the image exists
+  IMAGE-2    the registry returns the manifest, which matches its digest
+  IMAGE-3    the image has the required architectures
+  IMAGE-4    the images of an index exist for the required architectures
+  IMAGE-5    the registry has the configuration of the image, and its layers (--layers)
+  SIG-1      the image is signed as --key or --policy demands
+  CONTENT-1  the content of the bundle image is a bundle
+  CONTENT-2  package, name and version are those of the bundle image
+  CONTENT-3  the properties are those of the bundle image
+  CONTENT-5  OLM v1 can install the bundle
+  CONTENT-6  the bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices
+
+Examples:
+  {olm} catalog verify ./catalog
+  {olm} catalog verify ./catalog --no-images                      # without network
+  {olm} catalog verify ./catalog --related-images --arch amd64,arm64
+  {olm} catalog verify cluster/operatorhubio --package etcd --content
+  {olm} catalog verify registry.example.com/team/catalog:v1 --key team.pub
+  {olm} catalog verify ./catalog --layers --state verify.state     # run again after an interruption
+  {olm} catalog verify ./catalog --ignore GRAPH-5 -o sarif > verify.sarif")]
+pub struct VerifyArgs {
+    /// A directory, an image reference, or cluster/NAME
+    #[arg(value_name = "SOURCE")]
+    source: String,
+    /// Only check this package; may be given several times. The checks of `validate` are always of the whole catalog
+    #[arg(long = "package", value_name = "NAME")]
+    packages: Vec<String>,
+    /// Check no images, and use no registry other than that of the catalog
+    #[arg(long, conflicts_with_all = ["related_images", "content", "layers", "architectures", "state", "keys", "policy"])]
+    no_images: bool,
+    /// Also check the related images of the bundles
+    #[arg(long)]
+    related_images: bool,
+    /// Pull the bundles, compare their content with the catalog, and check that OLM v1 can install them
+    #[arg(long)]
+    content: bool,
+    /// Also look for the layers of the images, without pulling them
+    #[arg(long)]
+    layers: bool,
+    /// File with the images that passed in an interrupted run, which are skipped; created if it does not exist
+    #[arg(long, value_name = "FILE")]
+    state: Option<PathBuf>,
+    /// Architectures that every image must have, separated by commas, in place of those that the bundles declare
+    #[arg(long = "arch", value_name = "ARCH", value_delimiter = ',')]
+    architectures: Vec<String>,
+    /// Skip the findings of this rule; may be given several times
+    #[arg(long, value_name = "RULE", value_parser = rule)]
+    ignore: Vec<&'static str>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
+    output: VerifyFormat,
+    #[command(flatten)]
+    signatures: PolicyArgs,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Parses the ID of a rule.
+fn rule(text: &str) -> Result<&'static str, String> {
+    let known = finding::RULES.iter().map(|rule| rule.id);
+    known.clone().find(|id| *id == text).ok_or_else(|| {
+        let known: Vec<_> = known.collect();
+        format!("the rules are {}", known.join(", "))
+    })
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The catalog cannot be read, or has findings.
+pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), CliError> {
+    let verifier = args.signatures.is_set().then(|| args.signatures.verifier()).transpose()?;
+    let (catalog, mut findings) = read(&args, session).await?;
+    let is_from_cluster = matches!(Source::parse(&args.source)?, Source::Cluster(_));
+    for package in catalog.packages.values() {
+        session.check()?;
+        findings.extend(local::check(package, is_from_cluster));
+    }
+    if let (Some(verifier), Source::Image(image)) = (&verifier, Source::parse(&args.source)?) {
+        findings.extend(signatures::of_catalog(&image, verifier, &args.access.images, session).await?);
+    }
+    let mut checked = Checked::default();
+    if !args.no_images {
+        let extent = Extent {
+            related: args.related_images,
+            content: args.content,
+            layers: args.layers,
+            architectures: args.architectures.clone(),
+            verifier,
+        };
+        let state = args.state.as_deref().map(State::open).transpose()?;
+        let images = &args.access.images;
+        checked = images::check(&catalog.packages, &extent, images, state, session).await?;
+        findings.append(&mut checked.findings);
+    }
+    findings.retain(|finding| !args.ignore.contains(&finding.rule.id));
+    arrange(&mut findings, &catalog);
+    let names: BTreeMap<String, Vec<String>> = catalog
+        .packages
+        .values()
+        .map(|package| {
+            let bundles = package.content.bundles.iter().map(|bundle| bundle.name.clone()).collect();
+            (package.name.clone(), bundles)
+        })
+        .collect();
+    let verification = Verification {
+        catalog: args.source,
+        passed: findings.is_empty(),
+        packages: names.len(),
+        bundles: names.values().map(Vec::len).sum(),
+        images: checked.images,
+        resumed: checked.resumed,
+        findings,
+        names,
+    };
+    output::print(&verification, args.output, &mut session.output)?;
+    if verification.passed { Ok(()) } else { Err(CliError::Findings) }
+}
+
+/// Catalog, and its findings of `validate`, after which a catalog that cannot be loaded is empty. catalogd has checked
+/// a catalog that it serves.
+async fn read(args: &VerifyArgs, session: &Session) -> Result<(WholeCatalog, Vec<Finding>), CliError> {
+    match Source::parse(&args.source)? {
+        Source::Directory(root) => read_folder(&root, &args.source, args, session).await,
+        Source::Image(reference) => {
+            let content = args.access.images.pull(&reference, olm_oci::catalog_folder, session).await?;
+            read_folder(content.path(), &content.path().display().to_string(), args, session).await
+        }
+        Source::Cluster(_) => {
+            let catalog = WholeCatalog::read(&args.source, &args.packages, &args.access, session).await?;
+            WholeCatalog::require(&[(&args.source, &catalog)], &args.packages)?;
+            Ok((catalog, Vec::new()))
+        }
+    }
+}
+
+/// [`read`] for the catalog in the folder `root`, which `source` names.
+async fn read_folder(
+    root: &Path,
+    source: &str,
+    args: &VerifyArgs,
+    session: &Session,
+) -> Result<(WholeCatalog, Vec<Finding>), CliError> {
+    let report = {
+        let _step = session.progress.step(format!("checking {}", args.source));
+        olm_fbc::validate_folder(&DirectoryFolder::open(root)?, &Limits::default(), false)
+    };
+    let findings: Vec<_> = report.findings.iter().map(Finding::of_structure).collect();
+    let catalog = match WholeCatalog::read(source, &args.packages, &args.access, session).await {
+        Err(CliError::Message(Code::Operational, _)) if !findings.is_empty() => WholeCatalog::default(),
+        catalog => {
+            let catalog = catalog?;
+            WholeCatalog::require(&[(&args.source, &catalog)], &args.packages)?;
+            catalog
+        }
+    };
+    Ok((catalog, findings))
+}

@@ -1,0 +1,142 @@
+//! Fields of a bundle's ClusterServiceVersion that pages show.
+
+use olm_cli_catalog::bundle_details::{bundle_objects, values};
+use olm_fbc::{Bundle, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
+use serde_json::Value;
+
+/// Highest number of items of a list in the catalog that a page shows.
+const ITEMS: usize = 50;
+
+/// Facts of a bundle. Empty if the catalog does not contain them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    pub(crate) display_name: String,
+    pub(crate) provider: String,
+    /// One sentence.
+    pub(crate) summary: String,
+    /// Markdown.
+    pub(crate) description: String,
+    pub(crate) keywords: Vec<String>,
+    pub(crate) categories: Vec<String>,
+    /// Capability level from 1 to 5.
+    pub(crate) capability: Option<u8>,
+    pub(crate) maturity: String,
+    /// Name and address.
+    pub(crate) links: Vec<(String, String)>,
+    /// Name and mail address.
+    pub(crate) maintainers: Vec<(String, String)>,
+    pub(crate) repository: String,
+    pub(crate) container_image: String,
+    pub(crate) support: String,
+    pub(crate) created_at: String,
+    pub(crate) min_kube_version: String,
+    /// APIs that the bundle owns.
+    pub(crate) owned: Vec<OwnedApi>,
+}
+
+/// API that a bundle owns.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct OwnedApi {
+    /// Name of the CustomResourceDefinition.
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) version: String,
+    pub(crate) display_name: String,
+    pub(crate) description: String,
+}
+
+/// Levels of the annotation `capabilities`, lowest first.
+pub(crate) const CAPABILITIES: [&str; 5] =
+    ["Basic Install", "Seamless Upgrades", "Full Lifecycle", "Deep Insights", "Auto Pilot"];
+
+impl Facts {
+    /// Reads `olm.csv.metadata`, else the ClusterServiceVersion among `olm.bundle.object`.
+    pub(crate) fn of(bundle: &Bundle) -> Self {
+        if let Some(metadata) = values(bundle, PROPERTY_CSV_METADATA).next() {
+            return Self::new(&metadata, &metadata["annotations"]);
+        }
+        let has_objects = bundle.properties.iter().any(|property| property.kind == PROPERTY_BUNDLE_OBJECT);
+        let csv = has_objects.then(|| {
+            let mut objects = bundle_objects(bundle);
+            objects.find(|object| object["kind"] == "ClusterServiceVersion")
+        });
+        csv.flatten().map(|csv| Self::new(&csv["spec"], &csv["metadata"]["annotations"])).unwrap_or_default()
+    }
+
+    fn new(fields: &Value, annotations: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
+        let pairs = |list: &Value, second: &str| {
+            items(list).map(|item| (text(&item["name"]), text(&item[second]))).collect::<Vec<_>>()
+        };
+        let categories = annotations["categories"].as_str().unwrap_or_default();
+        Self {
+            display_name: text(&fields["displayName"]),
+            provider: text(&fields["provider"]["name"]),
+            summary: text(&annotations["description"]),
+            description: text(&fields["description"]),
+            keywords: items(&fields["keywords"]).map(text).filter(|word| !word.is_empty()).collect(),
+            categories: split(categories).collect(),
+            capability: level(annotations["capabilities"].as_str().unwrap_or_default()),
+            maturity: text(&fields["maturity"]),
+            links: pairs(&fields["links"], "url"),
+            maintainers: pairs(&fields["maintainers"], "email"),
+            repository: text(&annotations["repository"]),
+            container_image: text(&annotations["containerImage"]),
+            support: text(&annotations["support"]),
+            created_at: text(&annotations["createdAt"]),
+            min_kube_version: text(&fields["minKubeVersion"]),
+            owned: items(&fields["customresourcedefinitions"]["owned"])
+                .map(|api| OwnedApi {
+                    name: text(&api["name"]),
+                    kind: text(&api["kind"]),
+                    version: text(&api["version"]),
+                    display_name: text(&api["displayName"]),
+                    description: text(&api["description"]),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.as_array().into_iter().flatten().take(ITEMS)
+}
+
+fn split(list: &str) -> impl Iterator<Item = String> {
+    list.split(',').map(str::trim).filter(|item| !item.is_empty()).take(ITEMS).map(str::to_owned)
+}
+
+/// Capability level, whatever its case.
+fn level(text: &str) -> Option<u8> {
+    let index = CAPABILITIES.iter().position(|name| name.eq_ignore_ascii_case(text.trim()))?;
+    u8::try_from(index + 1).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn facts_of_wrong_type_are_empty() {
+        let odd = json!({"displayName": 3, "keywords": "x", "provider": [], "links": [1, {"name": "n"}]});
+        let facts = Facts::new(&odd, &json!(7));
+        assert_eq!(
+            facts,
+            Facts {
+                links: vec![(String::new(), String::new()), ("n".into(), String::new())],
+                ..Facts::default()
+            }
+        );
+    }
+
+    #[test]
+    fn capability_is_a_level_from_1_to_5() {
+        for (text, expected) in
+            [("Basic Install", Some(1)), (" auto pilot ", Some(5)), ("", None), ("Best", None)]
+        {
+            assert_eq!(level(text), expected, "{text}");
+        }
+    }
+}

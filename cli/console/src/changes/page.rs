@@ -1,0 +1,177 @@
+//! Handlers and markup of the pages.
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Redirect, Response};
+use axum::{Extension, Form};
+use maud::{Markup, html};
+
+use super::planned::Planned;
+use super::{Action, LATEST, REQUESTED, Request};
+use crate::app::{App, Console};
+use crate::extensions::{cluster_of, path, trail};
+use crate::install::{detached, permissions};
+use crate::page::{Page, PageError, Section, visible};
+use crate::visitor::Visitor;
+
+/// Limit of shown lines of a difference.
+const LINES: usize = 3000;
+
+/// Plan of the change.
+///
+/// # Errors
+/// There is no such page, extension or target, or the cluster cannot be read.
+pub(super) async fn page(
+    State(console): State<App>,
+    Extension(visitor): Extension<Visitor>,
+    Path((name, action)): Path<(String, String)>,
+    Query(request): Query<Request>,
+) -> Result<Page, PageError> {
+    let action = known(&action)?;
+    let title = format!("{} {name}", action.label());
+    let body = detached(console, visitor, async move |console, visitor| {
+        let planned = Planned::read(console, visitor, &name, action, &request).await?;
+        Ok(markup(console, visitor, &name, action, &request, &planned, None))
+    });
+    Ok(Page::new(Section::Extensions, title, body.await?))
+}
+
+/// Carries out the change if it is still the one that the user saw.
+///
+/// # Errors
+/// Errors of [`page`], or the API server refuses the write.
+pub(super) async fn apply(
+    State(console): State<App>,
+    Extension(visitor): Extension<Visitor>,
+    Path((name, action)): Path<(String, String)>,
+    Form(request): Form<Request>,
+) -> Result<Response, PageError> {
+    let action = known(&action)?;
+    let title = format!("{} {name}", action.label());
+    let result = detached(console, visitor, async move |console, visitor| {
+        let planned = Planned::read(console, visitor, &name, action, &request).await?;
+        let shown = |why| markup(console, visitor, &name, action, &request, &planned, why);
+        if planned.digest() != request.previewed {
+            let why = "The plan has changed since it was shown, and nothing was written. Check the new plan.";
+            return Ok(Err((StatusCode::CONFLICT, shown(Some(why)))));
+        }
+        if planned.refusal.is_some() || planned.is_unchanged {
+            return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, shown(None))));
+        }
+        let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
+        planned.write(cluster, None, session).await?;
+        // Without finalizers the extension is deleted at once. An error of this read is no failure of the write.
+        let is_gone =
+            action == Action::Uninstall && matches!(cluster.find_extension(&name, session).await, Ok(None));
+        Ok(Ok(if is_gone { "/extensions".to_owned() } else { path(&name) }))
+    });
+    Ok(match result.await? {
+        Ok(address) => Redirect::to(&address).into_response(),
+        Err((status, body)) => {
+            Page::new(Section::Extensions, title, body).with_status(status).into_response()
+        }
+    })
+}
+
+fn known(action: &str) -> Result<Action, PageError> {
+    Action::of_path(action).ok_or_else(|| PageError::new(StatusCode::NOT_FOUND, "there is no such page"))
+}
+
+fn markup(
+    console: &Console,
+    visitor: &Visitor,
+    name: &str,
+    action: Action,
+    request: &Request,
+    planned: &Planned,
+    problem: Option<&str>,
+) -> Markup {
+    let address = format!("{}/{}", path(name), action.as_str());
+    let choice = planned.choice.clone().into_string();
+    let shown = html! {
+        (trail(name))
+        h1 { (action.label()) " " (name) }
+        @if let Some(problem) = problem { p.notice.bad role="alert" { (problem) } }
+        @for fact in &planned.facts { p { (fact) } }
+        @if !choice.is_empty() {
+            form.choice method="get" action=(address) {
+                (planned.choice)
+                button.quiet type="submit" { "Show plan" }
+            }
+        }
+        @if let Some(refusal) = &planned.refusal { p.notice.bad role="alert" { (refusal) } }
+        @for warning in &planned.warnings { p.notice { (warning) } }
+        h2 { "Plan" }
+        pre #plan tabindex="0" role="region" aria-label="Plan" { (lines(&planned.text)) }
+        @if let Some(diff) = planned.diff() {
+            (permissions(&diff.permissions))
+            h2 { "Changes on the cluster" }
+            pre #diff tabindex="0" role="region" aria-label="Changes on the cluster" { (lines(&diff.text())) }
+        }
+        h2 { "Command line" }
+        pre #command tabindex="0" role="region" aria-label="Command line" { (planned.command) }
+        button.quiet type="button" data-copy="command" hidden { "Copy" }
+        @if planned.is_unchanged { p.soft { "There is nothing to write: the extension already requests this." } }
+        @else if planned.refusal.is_none() && !console.read_only {
+            form method="post" action=(address) {
+                (visitor.csrf_field())
+                input type="hidden" name="to" value=(request.to);
+                input type="hidden" name="keep_crds" value=(request.keep_crds);
+                input type="hidden" name="previewed" value=(planned.digest());
+                button type="submit" data-apply { (action.label()) }
+            }
+        }
+    };
+    visible(&shown)
+}
+
+/// Lines with the class of their change.
+fn lines(text: &str) -> Markup {
+    let all = text.lines().count();
+    html! {
+        @for line in text.lines().take(LINES) { span class=[class(line)] { (line) } "\n" }
+        @if all > LINES { strong { "and " (all - LINES) " more lines, which the command shows with --dry-run=server" } }
+    }
+}
+
+/// Class of a line of `olm diff` or of a plan.
+pub(super) fn class(line: &str) -> Option<&'static str> {
+    let indented = line.strip_prefix("  ").map(str::trim_start);
+    match indented.map(|text| text.get(..2).unwrap_or_default()) {
+        Some("+ ") => Some("added"),
+        Some("- ") => Some("removed"),
+        Some("~ ") => Some("changed"),
+        Some("! ") => Some("problem"),
+        Some(_) => None,
+        None => ["Warning", "Problems", "Data at risk", "Deletes CRDs"]
+            .iter()
+            .any(|key| line.starts_with(key))
+            .then_some("problem"),
+    }
+}
+
+/// Select with the targets of an upgrade.
+pub(super) fn target_choice(selected: &str, versions: &[String]) -> Markup {
+    let fixed = [(REQUESTED, "what the extension requests now"), (LATEST, "any version, now and later")];
+    let versions = versions.iter().map(|version| (version.as_str(), version.as_str()));
+    html! {
+        div {
+            label for="to" { "Version" }
+            select #to name="to" {
+                @for (value, label) in fixed.into_iter().chain(versions) {
+                    option value=(value) selected[value == selected] { (label) }
+                }
+            }
+        }
+    }
+}
+
+/// Checkbox of an uninstallation.
+pub(super) fn keep_choice(is_kept: bool) -> Markup {
+    html! {
+        label.check {
+            input type="checkbox" name="keep_crds" value="yes" checked[is_kept];
+            "Keep CustomResourceDefinitions and custom resources"
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Pages of ClusterExtensions: list, live tree, reasons of the resolver.
+
+mod activity;
+mod follow;
+mod list_page;
+mod page;
+mod tree;
+mod verdict;
+mod why;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+use maud::{Markup, html};
+use olm_catalog_server::http::route::name_problems;
+use olm_cli_core::error::CliError;
+use olm_cli_core::source::Cluster;
+use olm_version::quote;
+
+pub(super) use self::follow::Followers;
+use super::app::App;
+use super::catalog::encoded;
+use super::visitor::Visitor;
+
+/// Longest text of an Event, a probe or a container state, in characters.
+const LONGEST_TEXT: usize = 2048;
+
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/extensions", get(list_page::page))
+        .route("/extensions/{name}", get(page::page))
+        .route("/extensions/{name}/why", get(why::page))
+}
+
+/// Path of an extension's page.
+pub(super) fn path(name: &str) -> String {
+    format!("/extensions/{}", encoded(name))
+}
+
+/// Cluster of the user.
+///
+/// # Errors
+/// The console uses no cluster.
+fn cluster(visitor: &Visitor) -> Result<&Arc<Cluster>, CliError> {
+    let none = "the console uses no cluster: start it with --catalog cluster to show extensions";
+    visitor.cluster().ok_or_else(|| CliError::no_candidate(none))
+}
+
+/// Cluster of the user, for a page about the extension `name`. The name comes from the path of a request, and becomes
+/// part of paths and selectors of calls to the API server.
+///
+/// # Errors
+/// The name is invalid, or the console uses no cluster.
+pub(super) fn cluster_of<'a>(visitor: &'a Visitor, name: &str) -> Result<&'a Arc<Cluster>, CliError> {
+    match name_problems(name).first() {
+        None => cluster(visitor),
+        Some(_) => Err(CliError::no_candidate(format!("there is no ClusterExtension {}", quote(name)))),
+    }
+}
+
+/// First [`LONGEST_TEXT`] characters of a text that the API server does not limit.
+fn cut(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(LONGEST_TEXT) {
+        Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
+        None => Cow::Borrowed(text),
+    }
+}
+
+/// Links above the heading.
+pub(super) fn trail(name: &str) -> Markup {
+    html! { p.trail { a href="/extensions" { "Extensions" } " / " a href=(path(name)) { (name) } } }
+}

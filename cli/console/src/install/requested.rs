@@ -1,0 +1,78 @@
+//! Page with the permissions that a bundle requests, before any setting of an installation.
+
+use axum::Extension;
+use axum::extract::{Path, Query, State};
+use maud::html;
+use olm_api::cluster_extension::CatalogFilter;
+use olm_bundle::Bundle;
+use olm_cli_core::bundle_source::BundleFiles;
+use olm_cli_core::error::CliError;
+use olm_cli_lifecycle::install::of_package;
+use olm_cli_lifecycle::rendering::RenderSettings;
+use olm_plan::permissions::{SubjectChange, changes};
+use olm_version::quote;
+use serde::Deserialize;
+
+use super::bundle::chosen;
+use super::page::detached;
+use super::permissions;
+use crate::app::App;
+use crate::catalog::{encoded, package_path};
+use crate::page::{Page, PageError, Section, visible};
+use crate::visitor::Visitor;
+
+/// Query of the page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Choice {
+    /// Version, or empty for the one that an installation would choose.
+    version: String,
+}
+
+/// Permissions of the service accounts of a bundle, from its image.
+///
+/// # Errors
+/// There is no such package or version, or the image cannot be read.
+pub(super) async fn page(
+    State(console): State<App>,
+    Extension(visitor): Extension<Visitor>,
+    Path((catalog, package)): Path<(String, String)>,
+    Query(choice): Query<Choice>,
+) -> Result<Page, PageError> {
+    let title = format!("Permissions of {package}");
+    let body = detached(console, visitor, async move |console, visitor| {
+        let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
+        let version = Some(choice.version.as_str()).filter(|version| !version.is_empty());
+        let (bundle, image) = chosen(&package, None, version).ok_or_else(|| {
+            CliError::no_candidate(format!("the package has no version {}", quote(&choice.version)))
+        })?;
+        let files = console.bundles.read(&image, visitor.access(), &console.session).await?;
+        let path = package_path(&catalog, &package.name);
+        let install = format!("{path}/install?version={}", encoded(&choice.version));
+        Ok(visible(&html! {
+            p.trail { a href="/" { "All packages" } " / " a href=(path) { (package.name) } }
+            h1 { "Permissions of " (package.name) }
+            p.soft {
+                "Bundle " (bundle) " gives them to its service accounts, with default settings. The "
+                a href=(install) { "preview of an installation" } " shows those with your settings."
+            }
+            @match requested(&files, &package.name) {
+                Ok(found) => { (permissions::markup(&found)) },
+                Err(error) => p.notice { "The bundle needs settings: " (error) },
+            }
+        }))
+    });
+    Ok(Page::new(Section::Catalog, title, body.await?))
+}
+
+/// Permissions of the bundle with default settings, in the namespace `name`.
+///
+/// # Errors
+/// Message of the renderer.
+fn requested(files: &BundleFiles, name: &str) -> Result<Vec<SubjectChange>, CliError> {
+    let bundle = Bundle::load(&files.files).map_err(CliError::findings)?;
+    let extension = of_package(name, name, CatalogFilter::default(), None);
+    let settings = RenderSettings::as_configured(&extension, &[])?;
+    let objects = olm_bundle::render(&bundle, &settings.options()).map_err(CliError::findings)?;
+    changes(&[], &objects).map_err(CliError::findings)
+}

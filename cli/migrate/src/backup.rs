@@ -1,0 +1,406 @@
+//! Backup of a migration: Secrets with the plan, the objects as they were, and the pods
+//! (docs/design/migration.md#backup).
+//!
+//! The content is JSON, compressed and split. The Secret `olm-migrate-NAMESPACE.PACKAGE` has the first part and the
+//! digest of all. It is written last, so that a backup without it is incomplete. A backup is executed as a plan, so it
+//! is only read from the namespace of the controllers, where only administrators write Secrets.
+
+use std::io::{Read, Write};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
+use olm_cli_core::error::CliError;
+use olm_cli_core::object_access::{Dependents, ObjectAccess, ObjectId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::plan::model::PackagePlan;
+use super::pods::PodState;
+
+/// Label of the Secrets, with the package.
+pub(super) const LABEL: &str = "ext.olm.operatorframework.io/migration";
+/// Label of the Secrets, with the namespace of the package.
+const NAMESPACE: &str = "ext.olm.operatorframework.io/migration-namespace";
+/// Annotation of the first Secret once the migration is complete.
+const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
+/// Annotation of the first Secret with the UID of the extension.
+const EXTENSION: &str = "ext.olm.operatorframework.io/migration-extension";
+/// Annotation of the first Secret with the digest of the compressed content.
+const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
+/// Annotation of the first Secret with the number of Secrets.
+const PARTS: &str = "ext.olm.operatorframework.io/migration-parts";
+/// Key of the data.
+const KEY: &str = "backup";
+/// Largest part in bytes. A Secret may have 1 MiB, with its metadata.
+const MAX_PART: usize = 1000 << 10;
+/// Largest content in bytes.
+const MAX_CONTENT: u64 = 256 << 20;
+/// Largest number of parts.
+const MAX_PARTS: usize = 64;
+
+/// State of the cluster before the migration of a package.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct Backup {
+    pub(super) plan: PackagePlan,
+    /// Objects that are changed or removed, with their status.
+    pub(super) objects: Vec<Value>,
+    pub(super) pods: Vec<PodState>,
+}
+
+impl Backup {
+    /// Object of this kind, namespace and name.
+    pub(super) fn object(&self, kind: &str, namespace: &str, name: &str) -> Option<&Value> {
+        self.objects.iter().find(|object| {
+            object["kind"] == kind
+                && object["metadata"]["namespace"].as_str().unwrap_or_default() == namespace
+                && object["metadata"]["name"] == name
+        })
+    }
+
+    /// Subscription as it was.
+    pub(super) fn subscription(&self) -> Option<&Value> {
+        self.object("Subscription", &self.plan.namespace, &self.plan.subscription)
+    }
+
+    /// ClusterServiceVersion as it was.
+    pub(super) fn csv(&self) -> Option<&Value> {
+        self.object("ClusterServiceVersion", &self.plan.namespace, &self.plan.csv)
+    }
+}
+
+/// Name of the Secret `part`, from 1. The name of a namespace has no dot.
+pub(super) fn name(namespace: &str, package: &str, part: usize) -> String {
+    match part {
+        1 => format!("olm-migrate-{namespace}.{package}"),
+        _ => format!("olm-migrate-{namespace}.{package}.{part}"),
+    }
+}
+
+fn id(access: &ObjectAccess<'_>, name: &str) -> ObjectId {
+    ObjectId::new(("v1", "Secret"), access.cluster().namespace(), name)
+}
+
+/// Secrets of the backup in the namespace `home`, the first part last.
+fn pack(backup: &Backup, home: &str) -> Result<Vec<Value>, CliError> {
+    let plan = &backup.plan;
+    let failed =
+        |error: std::io::Error| CliError::operational(format!("cannot compress the backup: {error}"));
+    let plain = serde_json::to_vec(backup)?;
+    if plain.len() as u64 > MAX_CONTENT {
+        let limit = MAX_CONTENT >> 20;
+        return Err(CliError::operational(format!(
+            "the backup of {} is larger than {limit} MiB",
+            plan.package
+        )));
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(&plain).map_err(failed)?;
+    let bytes = encoder.finish().map_err(failed)?;
+    let parts: Vec<&[u8]> = bytes.chunks(MAX_PART).collect();
+    if parts.len() > MAX_PARTS {
+        return Err(CliError::operational(format!(
+            "the backup of {} needs {} Secrets",
+            plan.package,
+            parts.len()
+        )));
+    }
+    let digest = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
+    let secret = |(index, part): (usize, &&[u8])| {
+        let mut annotations = json!({});
+        if index == 0 {
+            annotations = json!({ DIGEST: digest, PARTS: parts.len().to_string() });
+        }
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "type": LABEL, "immutable": true,
+            "metadata": { "name": name(&plan.namespace, &plan.package, index + 1), "namespace": home,
+                "labels": { LABEL: label(&plan.package), NAMESPACE: plan.namespace }, "annotations": annotations },
+            "data": { KEY: BASE64_STANDARD.encode(part) },
+        })
+    };
+    Ok(parts.iter().enumerate().map(secret).rev().collect())
+}
+
+/// Value of the label. The name of a package can be longer than a label.
+fn label(package: &str) -> String {
+    package.chars().take(63).collect::<String>().trim_end_matches(['-', '.', '_']).to_owned()
+}
+
+/// Number of parts according to the first Secret.
+fn parts(first: &Value) -> Result<usize, String> {
+    let count = first["metadata"]["annotations"][PARTS].as_str().and_then(|count| count.parse().ok());
+    count
+        .filter(|count| (1..=MAX_PARTS).contains(count))
+        .ok_or_else(|| format!("annotation {PARTS} is invalid"))
+}
+
+/// Content of the Secrets, in the order of their parts.
+fn unpack(secrets: &[Value]) -> Result<Backup, String> {
+    let mut bytes = Vec::new();
+    for secret in secrets {
+        let data = secret["data"][KEY].as_str().ok_or("a Secret has no data")?;
+        bytes.extend(BASE64_STANDARD.decode(data).map_err(|error| error.to_string())?);
+    }
+    let digest = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
+    let expected = secrets.first().map(|first| &first["metadata"]["annotations"][DIGEST]);
+    if expected.and_then(Value::as_str) != Some(&digest) {
+        return Err(format!("the content does not have the digest of annotation {DIGEST}"));
+    }
+    let mut plain = Vec::new();
+    let read = GzDecoder::new(bytes.as_slice()).take(MAX_CONTENT + 1).read_to_end(&mut plain);
+    read.map_err(|error| error.to_string())?;
+    if plain.len() as u64 > MAX_CONTENT {
+        return Err(format!("the content is larger than {} MiB", MAX_CONTENT >> 20));
+    }
+    let backup: Backup = serde_json::from_slice(&plain).map_err(|error| error.to_string())?;
+    let PackagePlan { namespace, package, .. } = &backup.plan;
+    let metadata = secrets.first().map_or(&Value::Null, |first| &first["metadata"]);
+    let is_same = metadata["name"] == name(namespace, package, 1)
+        && metadata["labels"][LABEL] == label(package)
+        && metadata["labels"][NAMESPACE] == namespace.as_str();
+    if !is_same {
+        return Err(format!("it has the plan of {namespace}/{package}, unlike its name and labels"));
+    }
+    Ok(backup)
+}
+
+/// Writes the backup. Parts of an incomplete one are replaced.
+///
+/// # Errors
+/// The API server refuses a Secret or does not answer.
+pub(super) async fn write(access: &ObjectAccess<'_>, backup: &Backup) -> Result<(), CliError> {
+    for secret in pack(backup, access.cluster().namespace())? {
+        let id = ObjectId::of(&secret);
+        if let Some(left) = access.get(&id).await? {
+            if left["metadata"]["labels"] != secret["metadata"]["labels"] {
+                return Err(CliError::findings(format!(
+                    "{id} exists, and is no backup of this migration: rename it"
+                )));
+            }
+            access.delete(&ObjectId::of(&left), None, Dependents::Delete).await?;
+            if access.dry_run {
+                continue;
+            }
+        }
+        access.create(&secret).await?;
+    }
+    Ok(())
+}
+
+/// Reads the backup of a package. `None` without a complete one.
+///
+/// # Errors
+/// The Secrets cannot be read, or their content is damaged.
+pub(super) async fn read(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+) -> Result<Option<Backup>, CliError> {
+    let first = id(access, &name(namespace, package, 1));
+    let damaged = |why: String| {
+        CliError::operational(format!(
+            "{first}: the backup is damaged: {why}; if the Subscription still exists, nothing has been changed: delete the \
+             Secret; else restore the Secret from a backup of the cluster, then run the command again"
+        ))
+    };
+    let Some(first) = access.get(&first).await? else { return Ok(None) };
+    let count = parts(&first).map_err(damaged)?;
+    let mut secrets = vec![first];
+    for part in 2..=count {
+        let secret = access.get(&id(access, &name(namespace, package, part))).await?;
+        let missing = || damaged(format!("Secret {} does not exist", name(namespace, package, part)));
+        secrets.push(secret.ok_or_else(missing)?);
+    }
+    unpack(&secrets).map(Some).map_err(damaged)
+}
+
+/// Migration with a backup, from the first Secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Migration {
+    /// `NAMESPACE/PACKAGE`
+    pub package: String,
+    /// `true` once the migration of the package has ended.
+    #[serde(rename = "complete")]
+    pub is_complete: bool,
+}
+
+impl Migration {
+    /// Migration of the first Secret of a backup. `None` for other Secrets.
+    fn of(secret: &Value) -> Option<Self> {
+        let (namespace, package) = package_of(secret)?;
+        let is_complete = secret["metadata"]["annotations"][COMPLETE] == "true";
+        Some(Self { package: format!("{namespace}/{package}"), is_complete })
+    }
+}
+
+/// Finds the migrations with a backup in the namespace of the servers. Before the first Secret is written, a migration
+/// has changed nothing.
+///
+/// # Errors
+/// The Secrets cannot be listed.
+pub async fn migrations(access: &ObjectAccess<'_>) -> Result<Vec<Migration>, CliError> {
+    let secrets = access.metadata(("v1", "Secret"), access.cluster().namespace(), Some(LABEL)).await?;
+    Ok(secrets.iter().filter_map(Migration::of).collect())
+}
+
+/// Finds the namespaces and packages of all backups, from their first Secrets.
+///
+/// # Errors
+/// The Secrets cannot be listed.
+pub(super) async fn find(access: &ObjectAccess<'_>) -> Result<Vec<(String, String)>, CliError> {
+    let secrets = access.list(("v1", "Secret"), access.cluster().namespace(), Some(LABEL)).await?;
+    Ok(secrets.iter().filter_map(package_of).collect())
+}
+
+/// Namespace and package of the first Secret of a backup.
+fn package_of(secret: &Value) -> Option<(String, String)> {
+    let metadata = &secret["metadata"];
+    metadata["annotations"].get(DIGEST)?;
+    let namespace = metadata["labels"][NAMESPACE].as_str()?;
+    let package = metadata["name"].as_str()?.strip_prefix(&format!("olm-migrate-{namespace}."))?;
+    Some((namespace.to_owned(), package.to_owned()))
+}
+
+/// Records whether the migration of a package is complete.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn set_complete(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    is_complete: bool,
+) -> Result<(), CliError> {
+    annotate(access, plan, COMPLETE, is_complete.then_some("true")).await
+}
+
+/// Reports whether the migration of a package is complete, as recorded.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(super) async fn is_complete(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
+    Ok(annotation(access, plan, COMPLETE).await?.is_some_and(|value| value == "true"))
+}
+
+/// Records the UID of the extension that the migration created. `None` if it is to be created.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn record_extension(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    uid: Option<&str>,
+) -> Result<(), CliError> {
+    annotate(access, plan, EXTENSION, uid).await
+}
+
+/// UID of the extension that the migration created, as recorded.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(super) async fn recorded_extension(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+) -> Result<Option<String>, CliError> {
+    annotation(access, plan, EXTENSION).await
+}
+
+/// Changes an annotation of the first Secret. The metadata of an immutable Secret can change.
+async fn annotate(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    key: &str,
+    value: Option<&str>,
+) -> Result<(), CliError> {
+    let first = id(access, &name(&plan.namespace, &plan.package, 1));
+    access.merge(&first, &json!({ "metadata": { "annotations": { key: value } } })).await.map(drop)
+}
+
+async fn annotation(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    key: &str,
+) -> Result<Option<String>, CliError> {
+    let first = access.get(&id(access, &name(&plan.namespace, &plan.package, 1))).await?;
+    Ok(first.and_then(|first| first["metadata"]["annotations"][key].as_str().map(str::to_owned)))
+}
+
+/// Deletes the backup of a package, the first part first.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn delete(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+) -> Result<(), CliError> {
+    let selector = format!("{LABEL}={},{NAMESPACE}={namespace}", label(package));
+    let home = access.cluster().namespace();
+    let mut secrets = access.list(("v1", "Secret"), home, Some(&selector)).await?;
+    // The label of a long name is cut.
+    let first = name(namespace, package, 1);
+    let is_part = |name: &str| {
+        let rest = name.strip_prefix(first.as_str());
+        rest.is_some_and(|rest| {
+            rest.is_empty() || rest.strip_prefix('.').is_some_and(|part| part.parse::<usize>().is_ok())
+        })
+    };
+    secrets.retain(|secret| secret["metadata"]["name"].as_str().is_some_and(is_part));
+    secrets.sort_by_key(|secret| secret["metadata"]["annotations"].get(DIGEST).is_none());
+    for secret in secrets {
+        access.delete(&ObjectId::of(&secret), None, Dependents::Delete).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::apply::fixture::plan;
+
+    /// Text that cannot be compressed.
+    fn noise(length: usize) -> String {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            char::from(b'!' + u8::try_from((state >> 33) % 90).unwrap())
+        };
+        (0..length).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn large_backup_is_split_and_read_again() {
+        let objects = vec![json!({"kind": "ConfigMap", "data": {"a": noise(3 << 20)}})];
+        let backup = Backup { plan: plan(), objects, pods: Vec::new() };
+        let mut secrets = pack(&backup, "olmv1-system").unwrap();
+        assert!(secrets.len() > 2, "{} parts", secrets.len());
+        assert!(secrets.iter().all(|secret| secret.to_string().len() < 3 << 19));
+        assert_eq!(secrets[0]["metadata"]["name"], format!("olm-migrate-ns.lamp.{}", secrets.len()));
+        secrets.reverse();
+        assert_eq!(parts(&secrets[0]), Ok(secrets.len()));
+        assert_eq!(unpack(&secrets).unwrap(), backup);
+    }
+
+    #[test]
+    fn changed_backup_is_refused() {
+        let backup = Backup { plan: plan(), objects: Vec::new(), pods: Vec::new() };
+        let mut secrets = pack(&backup, "olmv1-system").unwrap();
+        assert_eq!(package_of(&secrets[0]), Some(("ns".to_owned(), "lamp".to_owned())));
+        let found = |secret: &Value| Migration::of(secret).map(|found| (found.package, found.is_complete));
+        let mut complete = secrets[0].clone();
+        complete["metadata"]["annotations"][COMPLETE] = json!("true");
+        assert_eq!(found(&secrets[0]), Some(("ns/lamp".to_owned(), false)));
+        assert_eq!(found(&complete), Some(("ns/lamp".to_owned(), true)));
+        assert_eq!(unpack(&secrets).unwrap(), backup);
+        let mut foreign = secrets.clone();
+        foreign[0]["metadata"]["labels"][NAMESPACE] = json!("other");
+        assert!(unpack(&foreign).unwrap_err().contains("plan of ns/lamp, unlike its name and labels"));
+        assert_eq!(package_of(&foreign[0]), None);
+        secrets[0]["data"]["backup"] = json!(BASE64_STANDARD.encode("other"));
+        assert!(unpack(&secrets).unwrap_err().contains("does not have the digest"));
+        secrets[0]["metadata"]["annotations"][PARTS] = json!("0");
+        assert!(parts(&secrets[0]).is_err());
+    }
+}

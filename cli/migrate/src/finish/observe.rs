@@ -1,0 +1,83 @@
+//! Reads classic OLM and what it owns. Of most kinds only the metadata: contents of Secrets are not needed.
+
+use olm_cli_core::error::CliError;
+use olm_cli_core::object_access::{ObjectAccess, ObjectId};
+use serde_json::Value;
+
+use super::super::backup;
+use super::super::dependents::classic_dependents;
+use super::removal::{DEPLOYMENTS, Found};
+
+/// Kinds of classic OLM, in the order of their deletion after the Subscriptions.
+const CLASSIC_KINDS: [(&str, &str); 7] = [
+    ("operators.coreos.com/v1alpha1", "InstallPlan"),
+    CSV,
+    ("operators.coreos.com/v1alpha1", "CatalogSource"),
+    ("operators.coreos.com/v1", "OperatorGroup"),
+    ("operators.coreos.com/v2", "OperatorCondition"),
+    ("operators.coreos.com/v1", "Operator"),
+    ("operators.coreos.com/v1", "OLMConfig"),
+];
+const SUBSCRIPTION: (&str, &str) = ("operators.coreos.com/v1alpha1", "Subscription");
+const CSV: (&str, &str) = ("operators.coreos.com/v1alpha1", "ClusterServiceVersion");
+/// Kinds of the parts of classic OLM.
+const PART_KINDS: [(&str, &str); 4] = [
+    ("v1", "ServiceAccount"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"),
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
+    ("apiregistration.k8s.io/v1", "APIService"),
+];
+const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
+
+/// Reads classic OLM and what it owns.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(super) async fn read(access: &ObjectAccess<'_>, backups: &[(String, String)]) -> Result<Found, CliError> {
+    // The spec of a Subscription has the package.
+    let mut found = Found { classic: access.list(SUBSCRIPTION, "", None).await?, ..Found::default() };
+    for kind in CLASSIC_KINDS {
+        found.classic.extend(access.metadata(kind, "", None).await?);
+    }
+    for kind in PART_KINDS {
+        found.others.extend(access.metadata(kind, "", None).await?);
+    }
+    let is_listed =
+        |object: &Value| PART_KINDS.iter().chain([&DEPLOYMENT]).any(|(_, kind)| object["kind"] == *kind);
+    found
+        .others
+        .extend(classic_dependents(access, "").await?.into_iter().filter(|object| !is_listed(object)));
+    found.deployments = access.list(DEPLOYMENT, "", None).await?;
+    let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    found.definitions = access.metadata(crd, "", None).await?;
+    found.is_openshift =
+        !access.metadata(("config.openshift.io/v1", "ClusterVersion"), "", None).await?.is_empty();
+    for (namespace, package) in backups {
+        if let Some(read) = backup::read(access, namespace, package).await?
+            && !backup::is_complete(access, &read.plan).await?
+        {
+            found.incomplete.push(format!("{namespace}/{package}"));
+        }
+    }
+    Ok(found)
+}
+
+/// Reads only what shows that classic OLM is in use.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(super) async fn installed(access: &ObjectAccess<'_>) -> Result<Found, CliError> {
+    let mut classic = access.list(SUBSCRIPTION, "", None).await?;
+    classic.extend(access.metadata(CSV, "", None).await?);
+    Ok(Found { classic, ..Found::default() })
+}
+
+/// Pods of classic OLM's Deployments in their namespace.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(super) async fn pods(access: &ObjectAccess<'_>, home: &str) -> Result<Vec<ObjectId>, CliError> {
+    let selector = format!("app in ({})", DEPLOYMENTS.join(","));
+    let pods = access.metadata(("v1", "Pod"), home, Some(&selector)).await?;
+    Ok(pods.iter().map(ObjectId::of).collect())
+}

@@ -1,0 +1,379 @@
+//! `olm migrate rollback`: returns a migrated package to classic OLM, without a restart
+//! (docs/design/migration.md#rollback).
+//!
+//! [`mod@observe`] reads the state, and [`state`], which is pure, chooses the next step.
+
+mod observe;
+mod restoration;
+mod state;
+mod trust;
+
+use std::time::Duration;
+
+use clap::Args;
+use olm_api::annotations;
+use olm_cli_core::change::{self as changes, Completion, merge_patch};
+use olm_cli_core::error::CliError;
+use olm_cli_core::object_access::{Dependents, ObjectAccess, ObjectId};
+use olm_cli_core::output::FormatArgs;
+use olm_cli_core::progress::say;
+use olm_cli_core::session::Session;
+use olm_cli_core::source::ClusterArgs;
+use serde_json::{Value, json};
+
+use self::observe::{is_webhook, observe, restorable};
+pub(super) use self::restoration::is_recreated;
+use self::restoration::{owning, released, unowned};
+use self::state::{Step, decide};
+use super::apply::observe::classic;
+use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh, recreate};
+use super::backup::{self, Backup};
+use super::pods::{announced, read as read_pods, restarted};
+use super::report::{MigrationReport, PackageResult};
+
+/// Time until classic OLM has surely seen the restored objects.
+const CACHE_DELAY: Duration = Duration::from_secs(1);
+
+/// Time in which classic OLM sees the ClusterServiceVersion and begins to install it again.
+const REACTION: Duration = Duration::from_secs(2);
+/// CustomResourceDefinitions that a return needs.
+const NEEDED: [&str; 2] =
+    ["clusterserviceversions.operators.coreos.com", "subscriptions.operators.coreos.com"];
+
+/// First lines of the command's help.
+pub(super) const ABOUT: &str = "Return a migrated package to classic OLM, without a restart
+
+Deletes the ClusterExtension and its revisions without their objects, and creates the ClusterServiceVersion and, last, the \
+Subscription from the backup that `olm migrate apply` wrote. Objects that the migration removed or replaced are restored. \
+Other changes since the backup stay. Classic OLM must still be installed. The command can be interrupted, and continues when \
+it is run again. In the end, once classic OLM has installed the ClusterServiceVersion, the backup is deleted.";
+
+/// Arguments of the command.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit codes:
+  0 success   1 operation failed, timed out, or a pod restarted   2 wrong usage
+  3 the state of the package does not permit it   4 there is no backup of the package
+
+Examples:
+  {olm} migrate rollback lamp
+  {olm} migrate rollback operators/lamp --yes -o json")]
+pub struct MigrateRollbackArgs {
+    /// Package, as PACKAGE or NAMESPACE/PACKAGE
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Roll back without asking
+    #[arg(short, long)]
+    yes: bool,
+    /// Longest wait for each step, such as 90s, 10m or 1h
+    #[arg(long, value_name = "TIME", value_parser = changes::time, default_value = "10m")]
+    timeout: Duration,
+    #[command(flatten)]
+    format: FormatArgs,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no backup, a step fails, or a pod restarted.
+pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Result<(), CliError> {
+    let cluster = args.cluster.connect().await?;
+    let backup = {
+        let access = ObjectAccess::new(&cluster, session, false);
+        find(&access, &args.name).await?
+    };
+    let plan = &backup.plan;
+    check(&ObjectAccess::new(&cluster, session, false)).await?;
+    let question = format!("Return {}/{} {} to classic OLM?", plan.namespace, plan.package, plan.version);
+    changes::confirm(&question, args.yes, session).await?;
+    let access = ObjectAccess::new(&cluster, session, false);
+    let rollback = Rollback { access: &access, backup: &backup, timeout: args.timeout };
+    let steps = rollback.run().await?;
+    let after = read_pods(&access, plan).await?;
+    let restarts = restarted(&backup.pods, &after, &announced(plan));
+    let has_unannounced = restarts.iter().any(|restart| !restart.announced);
+    backup::delete(&access, &plan.namespace, &plan.package).await?;
+    let (package, namespace, version) = (plan.package.clone(), plan.namespace.clone(), plan.version.clone());
+    let mut report = MigrationReport::new(false);
+    report.packages.push(PackageResult {
+        package,
+        namespace,
+        version,
+        steps,
+        pods: backup.pods.len(),
+        restarts,
+    });
+    session.output.result(args.format.output, "MigrationReport", &report, MigrationReport::text)?;
+    match has_unannounced {
+        true => Err(CliError::operational(format!("pods restarted: {}", report.restarted().join("; ")))),
+        false => Ok(()),
+    }
+}
+
+/// Checks that classic OLM is installed.
+///
+/// # Errors
+/// The cluster does not serve its kinds.
+async fn check(access: &ObjectAccess<'_>) -> Result<(), CliError> {
+    for name in NEEDED {
+        let id = ObjectId {
+            api_version: "apiextensions.k8s.io/v1".to_owned(),
+            kind: "CustomResourceDefinition".to_owned(),
+            name: name.to_owned(),
+            ..ObjectId::default()
+        };
+        let found = access.get(&id).await?.filter(|found| found["metadata"]["deletionTimestamp"].is_null());
+        if found.is_none() {
+            return Err(CliError::findings(format!(
+                "{id} does not exist: install classic OLM, then run the command again"
+            )));
+        }
+    }
+    let operators = access.list(("apps/v1", "Deployment"), "", Some("app=olm-operator")).await?;
+    let is_ready =
+        |found: &Value| found["status"]["readyReplicas"].as_u64().is_some_and(|replicas| replicas > 0);
+    if !operators.iter().any(is_ready) {
+        say(
+            "warning: no Deployment olm-operator is ready: without classic OLM, nothing manages the package afterwards",
+        );
+    }
+    Ok(())
+}
+
+/// Backup of the package `name`.
+async fn find(access: &ObjectAccess<'_>, name: &str) -> Result<Backup, CliError> {
+    let all = backup::find(access).await?;
+    let is_named = |(namespace, package): &&(String, String)| {
+        package == name || format!("{namespace}/{package}") == name
+    };
+    let found: Vec<&(String, String)> = all.iter().filter(is_named).collect();
+    let names = |found: &[&(String, String)]| {
+        found
+            .iter()
+            .map(|(namespace, package)| format!("{namespace}/{package}"))
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    let (namespace, package) = match found.as_slice() {
+        [one] => one,
+        [] if all.is_empty() => {
+            return Err(CliError::no_candidate("no package has been migrated: there is no backup"));
+        }
+        [] => {
+            let known = names(&all.iter().collect::<Vec<_>>());
+            return Err(CliError::no_candidate(format!(
+                "there is no backup of package {name}, only of {known}"
+            )));
+        }
+        several => return Err(CliError::usage(format!("package {name}: name one of {}", names(several)))),
+    };
+    let backup = backup::read(access, namespace, package).await?;
+    backup.ok_or_else(|| CliError::no_candidate(format!("the backup of {namespace}/{package} was deleted")))
+}
+
+/// Return of one package to classic OLM.
+struct Rollback<'a> {
+    access: &'a ObjectAccess<'a>,
+    backup: &'a Backup,
+    timeout: Duration,
+}
+
+impl Rollback<'_> {
+    /// Takes the steps until nothing is left to do. Returns their texts.
+    async fn run(&self) -> Result<Vec<String>, CliError> {
+        let plan = &self.backup.plan;
+        let remaining = format!(
+            "\nthe operator runs; to go on: olm migrate rollback {}; to migrate after all: olm migrate apply {}",
+            plan.id(),
+            plan.id()
+        );
+        let mut steps = Vec::new();
+        let (mut counts, mut completing) = (StepCounts::new(), StepCounts::new());
+        let mut is_settled = false;
+        loop {
+            let package = format!("package {}", plan.package);
+            let observed = observe(self.access, self.backup).await;
+            let observed = observed.map_err(|error| failed(error, &package, &remaining))?;
+            let step = decide(plan, &observed);
+            let text = step.text(plan);
+            let what = format!("{package}: {text}");
+            match &step {
+                Step::Done if is_settled => return Ok(steps),
+                Step::Done => {
+                    // The restored status is still that before the migration.
+                    self.access.session().interruptible(tokio::time::sleep(REACTION)).await?;
+                    is_settled = true;
+                    continue;
+                }
+                Step::Refuse(_) => return Err(CliError::findings(what)),
+                // A refused rollback changes nothing.
+                _ if steps.is_empty() => {
+                    let begun = backup::set_complete(self.access, plan, false).await;
+                    begun.map_err(|error| failed(error, &what, &remaining))?;
+                }
+                _ => {}
+            }
+            is_settled = false;
+            match &step {
+                Step::Complete(step) => count_step(&mut completing, step, &what, &remaining)?,
+                step => count_step(&mut counts, step, &what, &remaining)?,
+            }
+            if steps.last() != Some(&text) {
+                say(&format!("{}: {text}", plan.package));
+                steps.push(text);
+            }
+            let taken = match step.awaited() {
+                Some(_) => self.wait(&step, remaining.trim_start()).await,
+                None => self.act(&step, &observed).await.map_err(|error| failed(error, &what, &remaining)),
+            };
+            taken?;
+        }
+    }
+
+    /// Waits until another step is next.
+    async fn wait(&self, step: &Step, remaining: &str) -> Result<(), CliError> {
+        let plan = &self.backup.plan;
+        let poll = async || {
+            let next = decide(plan, &observe(self.access, self.backup).await?);
+            let is_same = std::mem::discriminant(&next) == std::mem::discriminant(step);
+            Ok(match next.awaited().filter(|_| is_same) {
+                Some(state) => Completion::InProgress(state.to_owned()),
+                None => Completion::Complete(String::new()),
+            })
+        };
+        changes::until(&plan.package, remaining, self.timeout, poll, self.access.session()).await.map(drop)
+    }
+
+    /// Takes a step that changes the cluster. It can be repeated.
+    async fn act(&self, step: &Step, observed: &state::Observed) -> Result<(), CliError> {
+        let Self { access, backup, .. } = self;
+        let plan = &backup.plan;
+        match step {
+            Step::Complete(step) => {
+                let live = super::apply::observe::Live::new();
+                act::take(access, plan, Some(backup), step, (&observed.migration, &live)).await
+            }
+            Step::Pause(extension) => {
+                let patch = json!({ "metadata": { "annotations": { (annotations::EXT_PAUSED): "true" } } });
+                access.merge(extension, &patch).await.map(drop)
+            }
+            Step::Recreate(objects) => self.recreate(objects, &observed.created).await,
+            Step::Release(objects) => self.release(objects, observed.has_extension()).await,
+            Step::RemoveCreated(objects) => self.delete(objects, Dependents::Delete).await,
+            Step::DeleteExtension(extension) => {
+                self.delete(std::slice::from_ref(extension), Dependents::Orphan).await
+            }
+            Step::DeleteRevisions(revisions, content) => {
+                self.delete(revisions, Dependents::Orphan).await?;
+                self.delete(content, Dependents::Delete).await
+            }
+            Step::CreateCsv => {
+                access.session().interruptible(tokio::time::sleep(CACHE_DELAY)).await?;
+                self.create_csv().await
+            }
+            Step::SetCsvStatus => self.set_status(backup.csv(), &csv_id(plan)).await,
+            Step::ReleaseFinalizer(csv) => {
+                let finalizers =
+                    backup.csv().map_or(Value::Null, |csv| csv["metadata"]["finalizers"].clone());
+                access.merge(csv, &json!({ "metadata": { "finalizers": finalizers } })).await.map(drop)
+            }
+            Step::Attach(objects) => self.attach(objects).await,
+            Step::RemoveCertificates(secrets) => self.delete(secrets, Dependents::Delete).await,
+            Step::CreateSubscription => {
+                let id = classic(plan, "Subscription", &plan.subscription);
+                self.create_classic(backup.subscription(), &id).await
+            }
+            Step::SetSubscriptionStatus => {
+                let id = classic(plan, "Subscription", &plan.subscription);
+                self.set_status(backup.subscription(), &id).await
+            }
+            Step::Refuse(_)
+            | Step::AwaitPause(_)
+            | Step::AwaitDeletion(_)
+            | Step::AwaitCsv(_)
+            | Step::Done => Ok(()),
+        }
+    }
+
+    fn saved(&self, id: &ObjectId) -> Option<&Value> {
+        self.backup.object(&id.kind, &id.namespace, &id.name)
+    }
+
+    /// Creates objects of the backup. Webhook configurations also trust the CA that is in use.
+    async fn recreate(&self, objects: &[ObjectId], of_extension: &[ObjectId]) -> Result<(), CliError> {
+        let mut trusted = trust::Trusted::new();
+        for id in of_extension.iter().filter(|id| is_webhook(id)) {
+            let live = self.access.get(id).await?;
+            live.iter().for_each(|live| trust::collect(live, &mut trusted));
+        }
+        for saved in objects.iter().filter_map(|id| self.saved(id)) {
+            let mut object = unowned(saved);
+            trust::extend(&mut object, &trusted);
+            let created = recreate(self.access, object).await?;
+            let status = &saved["status"];
+            if status.is_object() && saved["kind"] != "Deployment" {
+                self.access.set_status(&ObjectId::of(&created), status).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn release(&self, objects: &[ObjectId], has_extension: bool) -> Result<(), CliError> {
+        for id in objects {
+            let Some(saved) = self.saved(id) else { continue };
+            let patch = |live: &Value| {
+                let mut patch = merge_patch(live, &released(&self.backup.plan, saved, live, has_extension))?;
+                patch["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+                Some(patch)
+            };
+            change(self.access, id, patch).await?;
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, objects: &[ObjectId], dependents: Dependents) -> Result<(), CliError> {
+        for id in objects {
+            self.access.delete(id, None, dependents).await?;
+        }
+        Ok(())
+    }
+
+    async fn attach(&self, objects: &[ObjectId]) -> Result<(), CliError> {
+        let csv = self.access.get(&csv_id(&self.backup.plan)).await?;
+        for id in objects {
+            let Some(saved) = self.saved(id) else { continue };
+            change(self.access, id, |live| owning(saved, live, csv.as_ref())).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates the ClusterServiceVersion, and sets at once the labels by which classic OLM finds cluster-scoped objects: it
+    /// would create webhook configurations again. Before, it would delete objects with these labels.
+    async fn create_csv(&self) -> Result<(), CliError> {
+        let id = csv_id(&self.backup.plan);
+        let saved = self.backup.csv().ok_or_else(|| not_saved(&id))?;
+        let created = recreate(self.access, fresh(saved)).await?;
+        let mut labeled: Vec<ObjectId> =
+            restorable(self.backup).map(ObjectId::of).filter(|id| id.namespace.is_empty()).collect();
+        labeled.sort_by_key(|id| !is_webhook(id));
+        self.attach(&labeled).await?;
+        self.access.set_status(&ObjectId::of(&created), &saved["status"]).await
+    }
+
+    /// Creates a ClusterServiceVersion or Subscription exactly as it was: classic OLM copies annotations to pods.
+    async fn create_classic(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
+        let saved = saved.ok_or_else(|| not_saved(id))?;
+        let created = recreate(self.access, fresh(saved)).await?;
+        self.access.set_status(&ObjectId::of(&created), &saved["status"]).await
+    }
+
+    async fn set_status(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
+        let live = self.access.get(id).await?.ok_or_else(|| not_saved(id))?;
+        self.access.set_status(&ObjectId::of(&live), &saved.ok_or_else(|| not_saved(id))?["status"]).await
+    }
+}
+
+fn not_saved(id: &ObjectId) -> CliError {
+    CliError::operational(format!("{id} is not in the backup"))
+}
