@@ -11,7 +11,7 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs};
 use olm_fbc::{EntryKind, Folder};
 use olm_oci::{BUNDLE_FOLDERS, Limits, Reference, unpack_layers};
-use olm_pack::{Image, is_layout, read_layout};
+use olm_pack::{Image, is_image, read_layout, read_whole_layout};
 use olm_version::quote;
 
 use super::validate;
@@ -78,19 +78,24 @@ fn tests(root: &Path, known: &BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<Stri
     Ok(found)
 }
 
-/// Image and files of the bundle in an image layout.
+/// Image and files of the bundle in an image layout or archive, for a push.
 ///
 /// # Errors
-/// The layout is damaged, or its image is not a bundle.
+/// The layout is damaged, or its image is one of several platforms, or not a bundle.
 pub(super) async fn of_layout(layout: &Path) -> Result<(Image, BundleFiles), CliError> {
-    let image = read_layout(layout)?;
+    let image = read_whole_layout(layout)?;
+    let files = files_of(&image, layout).await?;
+    Ok((image, files))
+}
+
+/// Files of the bundle in an image.
+async fn files_of(image: &Image, layout: &Path) -> Result<BundleFiles, CliError> {
     let layers = image.layers.iter().map(|layer| layer.blob.clone()).collect();
     let files = unpack_layers(layers, &FOLDERS, Limits::BUNDLE).await;
     let files = files.map_err(|error| CliError::at(layout.display(), error.unmarked()))?;
     let origin = layout.display().to_string();
     require_bundle(&files, &origin)?;
-    let digest = Some(image.digest());
-    Ok((image, BundleFiles { files, origin, digest }))
+    Ok(BundleFiles { files, origin, digest: Some(image.digest()) })
 }
 
 /// Files of the bundle that `source` names: an image layout, else an image in a registry.
@@ -102,8 +107,8 @@ pub(super) async fn of_image(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<BundleFiles, CliError> {
-    if is_layout(Path::new(source)) {
-        return of_layout(Path::new(source)).await.map(|(_, files)| files);
+    if is_image(Path::new(source)) {
+        return files_of(&read_layout(Path::new(source))?, Path::new(source)).await;
     }
     let reference: Reference = source.parse().map_err(|error: olm_oci::ReferenceError| {
         CliError::usage(format!(

@@ -11,7 +11,7 @@ use olm_cli_core::output::{FormatArgs, counted};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{ImageArgs, tagged_reference};
-use olm_pack::is_layout;
+use olm_pack::is_image;
 
 use super::content;
 
@@ -58,7 +58,7 @@ pub struct PushArgs {
 /// or the registry rejects the image.
 pub(super) async fn run(args: PushArgs, session: &mut Session) -> Result<(), CliError> {
     let reference = tagged_reference(&args.reference)?;
-    let (image, files) = if is_layout(&args.source) {
+    let (image, files) = if is_image(&args.source) {
         content::of_layout(&args.source).await?
     } else {
         let (built, files) = content::image_of(&args.source, session)?;

@@ -1,5 +1,7 @@
 //! `olm bundle validate`: reports all errors of a bundle, with file, line and field.
 
+use std::path::Path;
+
 use clap::Args;
 use olm_bundle::{BundleKind, KINDS};
 use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
@@ -62,7 +64,10 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
     let Some(bundle) = &args.bundle else {
         return session.output.result(args.format.output, "BundleRules", &Rules::all(), rules_text);
     };
-    let source = bundle_source::read(bundle, &args.images, session).await?;
+    let mut source = bundle_source::read(bundle, &args.images, session).await?;
+    if source.digest.is_none() {
+        source.files.extend(bundle_source::loose_files(Path::new(bundle)));
+    }
     let report = {
         let _step = session.progress.step(format!("checking {bundle}"));
         check(&source.files, args.k8s_version)

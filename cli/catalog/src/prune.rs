@@ -7,7 +7,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output::FormatArgs;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::Access;
-use olm_fbc::{Form, KeptPackage};
+use olm_fbc::{Form, KeptPackage, validate_metas};
 use serde::Serialize;
 
 use super::selection::{SelectionArgs, catalog_files};
@@ -16,8 +16,8 @@ use crate::author::{check_empty, write_directory};
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Write a part of a catalog to a directory
 
-The result is valid: every channel has one head, the default channel exists, and deprecations are of kept objects. \
-A selection without such a result is refused. Versions between two kept ones of a channel are kept, too. The lowest \
+The result is as valid as the catalog: every channel has one head, the default channel exists, and deprecations are of \
+kept objects. A selection without such a result is refused. Versions between two kept ones of a channel are kept, too. The lowest \
 kept version still names the one that it replaces, so that installations of dropped versions can be upgraded.";
 
 /// Arguments of `olm catalog prune`.
@@ -77,8 +77,9 @@ pub(crate) async fn run(args: PruneArgs, session: &mut Session) -> Result<(), Cl
     }
     check_empty(&args.to)?;
     let metas = args.access.read_one(&args.source, session).await?;
+    let before = validate_metas(&metas);
     let smaller = args.selection.apply(&args.source, metas)?;
-    let files = catalog_files(&args.source, smaller.metas, Form::Yaml)?;
+    let files = catalog_files(&args.source, smaller.metas, Form::Yaml, &before)?;
     let files =
         files.into_iter().map(|(path, text)| Ok((path.into(), String::from_utf8_lossy(&text).into_owned())));
     write_directory(&args.to, files, session)?;

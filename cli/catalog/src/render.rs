@@ -1,9 +1,12 @@
 //! `olm catalog render`: prints all objects of a source as one stream, in the order and notation of `opm render`
 //! (docs/design/catalogd.md#writing-catalogs, docs/design/cli.md#opm-compatibility).
 
+use std::path::Path;
+
 use clap::Args;
 use olm_cli_core::bundle_source::is_bundle_dir;
 use olm_cli_core::error::CliError;
+use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Source, SourceArgs};
 use olm_fbc::{
@@ -11,14 +14,14 @@ use olm_fbc::{
 };
 use serde_json::Value;
 
-use crate::author::{CatalogFormat, meta, metadata_of, render};
+use crate::author::{CatalogFormat, meta, metadata_of, named_bundle_dir, render};
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Print all objects of a catalog, or the object of a bundle, as one stream
 
 Packages are sorted by name, and so are the channels and bundles of each. The same source always yields the same \
 bytes. A bundle is a directory with the directories manifests and metadata, or its image. It is printed in the newest \
-notation. --migrate-level brings the bundles of a catalog to it, see `catalog migrate`.";
+notation. A directory needs the reference of its image. --migrate-level brings the bundles of a catalog to it, see `catalog migrate`.";
 
 /// Arguments of `olm catalog render`.
 #[derive(Debug, Args)]
@@ -26,10 +29,14 @@ notation. --migrate-level brings the bundles of a catalog to it, see `catalog mi
   {olm} catalog render ./catalog
   {olm} catalog render quay.io/operatorhubio/catalog:latest -o yaml > catalog.yaml
   {olm} catalog render ./catalog --migrate-level bundle-object-to-csv-metadata
-  {olm} catalog render ./bundle >> catalog/my-operator/catalog.json")]
+  {olm} catalog render ./bundle --image registry.example.com/team/my-operator-bundle:v1.0.0 >> catalog/my-operator/catalog.json")]
 pub struct RenderArgs {
     #[command(flatten)]
     source: SourceArgs,
+    /// Image reference of a bundle that is a directory; {{.Package}}, {{.Name}} and {{.Version}} are replaced by those of
+    /// the bundle
+    #[arg(long, value_name = "REF")]
+    image: Option<String>,
     /// Format of the objects
     #[arg(short, long, value_enum, default_value = "json", value_name = "FORMAT")]
     output: CatalogFormat,
@@ -48,8 +55,10 @@ pub struct RenderArgs {
 pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), CliError> {
     let metas = match Source::parse(&args.source.source)? {
         Source::Directory(root) if is_bundle_dir(&root) => {
-            let bundle = render::bundle_dir(&root, |_| String::new())?;
-            vec![meta(&bundle.object)?]
+            vec![meta(&bundle_object(&root, args.image.as_deref())?)?]
+        }
+        _ if args.image.is_some() => {
+            return Err(CliError::usage("--image is for a bundle that is a directory"));
         }
         Source::Image(reference) => {
             let objects = render::image(&reference, &args.source.access.images, session).await?;
@@ -61,7 +70,7 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
                 metas.push(meta);
                 Ok(())
             };
-            args.source.access.read(&args.source.source, session, &mut keep).await?;
+            args.source.access.read_with_duplicates(&args.source.source, session, &mut keep).await?;
             metas
         }
     };
@@ -72,6 +81,23 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
         Err(WriteError::Io(error)) => Err(CliError::Output(error)),
         result => result.map_err(CliError::operational),
     })
+}
+
+/// Object of the bundle in a directory.
+///
+/// # Errors
+/// The directory has no valid bundle, or `image` is no image reference.
+fn bundle_object(root: &Path, image: Option<&str>) -> Result<Value, CliError> {
+    if let Some(image) = image {
+        return Ok(named_bundle_dir(root, image)?.object);
+    }
+    let object = render::bundle_dir_without_image(root)?;
+    say(&format!(
+        "warning: {}: without --image REF, the object has the manifests of the bundle in place of its image, as with opm: \
+         OLM v1 cannot install it from a catalog",
+        root.display()
+    ));
+    Ok(object)
 }
 
 /// Objects in the notation of the reference, after the migrations up to `level`.

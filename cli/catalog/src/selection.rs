@@ -8,16 +8,17 @@ use std::path::Path;
 use clap::Args;
 use olm_cli_core::error::CliError;
 use olm_cli_core::names::is_label;
+use olm_cli_core::output::counted;
 use olm_cli_core::progress::say;
 use olm_fbc::{
-    Bundle, Entry, EntryKind, Folder, Form, Limits, Meta, PackageSubset, SCHEMA_BUNDLE, SmallerCatalog,
-    Subset, SubsetError, subset, validate_folder,
+    Bundle, Entry, EntryKind, Folder, Form, Limits, Meta, PackageSubset, Report, SCHEMA_BUNDLE,
+    SmallerCatalog, Subset, SubsetError, subset, validate_folder,
 };
 use olm_resolve::{Gvk, Provider, Requirement};
 use olm_version::{Range, quote};
 
 use super::package::missing;
-use crate::validate::{finding_line, summary};
+use crate::validate::finding_line;
 
 /// Flags that select a part of a catalog.
 #[derive(Debug, Default, Args)]
@@ -214,11 +215,13 @@ fn kept_bundles(smaller: &SmallerCatalog) -> impl Iterator<Item = (String, Strin
 /// Files of a catalog by path: one for each package, in a folder of its name, and one for objects without package.
 ///
 /// # Errors
-/// The name of a package cannot be that of a folder, or the catalog is not valid, which is printed.
+/// The name of a package cannot be that of a folder, or the catalog has errors that the whole one, with the report
+/// `before`, does not have. They are printed.
 pub(super) fn catalog_files(
     source: &str,
     metas: Vec<Meta>,
     form: Form,
+    before: &Report,
 ) -> Result<BTreeMap<String, Vec<u8>>, CliError> {
     let mut packages: BTreeMap<String, Vec<Meta>> = BTreeMap::new();
     for meta in metas {
@@ -240,10 +243,17 @@ pub(super) fn catalog_files(
         files.0.insert(path, text);
     }
     let report = validate_folder(&files, &Limits::default(), false);
-    if !report.is_valid() {
-        report.findings.iter().for_each(|finding| say(&finding_line(finding)));
-        say(&format!("{source}: the selected part has {}", summary(&report)));
+    let added = report.errors_since(before);
+    if !added.is_empty() {
+        added.iter().for_each(|finding| say(&finding_line(finding)));
+        say(&format!("{source}: the selected part has {} more", counted(added.len(), "error")));
         return Err(CliError::Findings);
+    }
+    if !report.is_valid() {
+        let what = counted(report.errors().count(), "error");
+        say(&format!(
+            "warning: {source}: the selected part has {what} of the catalog; `validate` lists them"
+        ));
     }
     Ok(files.0)
 }

@@ -1,6 +1,7 @@
 //! `olm validate` and `olm catalog validate`: report all errors of a catalog, with file and line.
 
 use clap::{Args, ValueEnum};
+use olm_cli_core::bundle_source::is_bundle_dir;
 use olm_cli_core::classic_kinds;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{Format, counted, printable};
@@ -8,14 +9,19 @@ use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs, Source};
 use olm_fbc::{Finding, Limits, Report, Severity};
+use olm_oci::ImageLabels;
 use serde::Serialize;
 
 /// First lines of the command's help.
 pub const ABOUT: &str = "Check a catalog: that every file loads, that packages, channels and bundles are \
 consistent, and that each channel is an upgrade graph with one head
 
-All findings are printed to standard error, with file and line. A catalog without findings prints nothing and the \
-exit code is 0, else 3.";
+All findings are printed to standard error, with file and line. A catalog without findings prints nothing. The exit \
+code is 0 without errors, else 3. A repeated key is a warning: its first value, or the object that it is part of, is lost. \
+Bundles are checked by `bundle validate`.";
+
+/// Label of every bundle image (docs/design/cli.md#bundle-annotations).
+const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -50,9 +56,18 @@ fn format(text: &str) -> Result<Format, String> {
 /// The catalog cannot be read, or has findings.
 pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliError> {
     let (report, hints) = match Source::parse(&args.catalog)? {
+        Source::Directory(root) if is_bundle_dir(&root) => return Err(bundle(&args.catalog)),
         Source::Directory(root) => check(&args, &DirectoryFolder::open(&root)?, session)?,
         Source::Image(reference) => {
-            let content = args.images.pull(&reference, olm_oci::catalog_folder, session).await?;
+            let mut is_bundle = false;
+            let folder = |labels: &ImageLabels| {
+                is_bundle = labels.contains_key(BUNDLE_LABEL);
+                olm_oci::catalog_folder(labels)
+            };
+            let content = match args.images.pull(&reference, folder, session).await {
+                Err(_) if is_bundle => return Err(bundle(&args.catalog)),
+                content => content?,
+            };
             check(&args, &DirectoryFolder::open(content.path())?, session)?
         }
         Source::Cluster(_) => {
@@ -61,10 +76,10 @@ pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliErr
             ));
         }
     };
-    let passed = report.findings.is_empty();
+    let passed = report.is_valid() && (report.findings.is_empty() || !args.strict);
     match args.output {
         Format::Json | Format::Yaml => {
-            let result = ValidationResult::new(&report);
+            let result = ValidationResult::new(&report, passed);
             session.output.result(args.output, "CatalogValidation", &result, |_| String::new())?;
         }
         Format::Table => {
@@ -74,12 +89,17 @@ pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliErr
             for hint in &hints {
                 say(&format!("hint: {hint}"));
             }
-            if !passed {
+            if !report.findings.is_empty() {
                 say(&format!("{}: {}", args.catalog, summary(&report)));
             }
         }
     }
     if passed { Ok(()) } else { Err(CliError::Findings) }
+}
+
+/// Error for a bundle in place of a catalog.
+fn bundle(name: &str) -> CliError {
+    CliError::usage(format!("{name} is a bundle, not a catalog: use `bundle validate {name}`"))
 }
 
 /// Report, and hints for objects that belong to no catalog.
@@ -143,8 +163,7 @@ struct ErrorMessage {
 }
 
 impl<'a> ValidationResult<'a> {
-    fn new(report: &'a Report) -> Self {
-        let passed = report.findings.is_empty();
+    fn new(report: &'a Report, passed: bool) -> Self {
         let message = || report.reference_message.clone().unwrap_or_else(|| summary(report));
         let error = (!passed).then(|| ErrorMessage { message: message() });
         Self { passed, error, findings: &report.findings }

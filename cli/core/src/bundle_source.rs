@@ -126,6 +126,25 @@ pub fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, CliErro
     Ok(files)
 }
 
+/// YAML files beside the folders of a bundle directory, which no one reads, by name. Large ones are left out.
+pub fn loose_files(root: &Path) -> BTreeMap<String, Vec<u8>> {
+    const MAX_LOOSE: u64 = 1 << 20;
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(root).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let is_yaml = path.extension().is_some_and(|end| end == "yaml" || end == "yml");
+        let is_small =
+            entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() <= MAX_LOOSE);
+        if is_yaml
+            && is_small
+            && let (Some(name), Ok(content)) = (name.to_str(), fs::read(&path))
+        {
+            files.insert(name.to_owned(), content);
+        }
+    }
+    files
+}
+
 /// Rejects a symbolic link whose target is outside of the bundle directory. A foreign bundle could otherwise disclose
 /// local files.
 fn check_link(path: &Path, inside: &Path) -> Result<(), CliError> {

@@ -94,6 +94,9 @@ impl fmt::Display for CliError {
     }
 }
 
+// The message has that of the cause, which is therefore no source.
+impl std::error::Error for CliError {}
+
 macro_rules! operational_errors {
     ($($error:ty),*) => {$(
         impl From<$error> for CliError {

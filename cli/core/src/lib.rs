@@ -13,6 +13,7 @@ pub mod names;
 pub mod object_access;
 pub mod output;
 pub mod progress;
+pub mod repeated_keys;
 pub mod session;
 pub mod source;
 pub mod version_expression;

@@ -1,5 +1,5 @@
-//! The commands of `olm` about extensions, one module each: from the choice of a bundle to the uninstallation. Shared by
-//! them are [`rendering`], the wait for a [`rollout`], and the rights of operator-controller with [`hardened`] files.
+//! The commands of `olm` about extensions, one module each: from the choice of a bundle to the uninstallation. They
+//! share [`rendering`], the wait for a [`rollout`], and the rights of operator-controller with the file [`hardened`].
 
 pub mod apis;
 pub mod cluster_check;

@@ -163,6 +163,8 @@ fn operator_group_decides_the_install_mode_and_the_setting() {
     for (found, modes, setting) in [
         (group(&[], json!(null), &[""]), vec!["AllNamespaces"], None),
         (group(&[], json!({}), &[""]), vec!["AllNamespaces"], None),
+        (group(&[""], json!(null), &[""]), vec!["AllNamespaces"], None),
+        (group(&["", "a"], labels.clone(), &[""]), vec!["AllNamespaces"], None),
         (
             group(&["ops"], json!(null), &["ops"]),
             vec!["OwnNamespace"],

@@ -302,10 +302,13 @@ fn operator_group(object: &Value) -> OperatorGroup {
         selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
             && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
     };
+    let targets = strings(object, "/spec/targetNamespaces");
+    // The empty name stands for all namespaces, as in the status.
+    let is_global = targets.iter().any(String::is_empty);
     OperatorGroup {
-        targets: strings(object, "/spec/targetNamespaces"),
+        targets: if is_global { Vec::new() } else { targets },
         // An empty selector selects all namespaces.
-        selector: selector.filter(|selector| !is_empty(selector)),
+        selector: selector.filter(|selector| !is_global && !is_empty(selector)),
         namespaces: strings(object, "/status/namespaces"),
         service_account: string(object, "/spec/serviceAccountName"),
         uid: string(object, "/metadata/uid"),

@@ -7,6 +7,7 @@ use olm_bundle::{Bundle, LoadError, ManifestError, ManifestUsage, PROPERTIES_ANN
 use olm_yaml::{Stream, StreamError};
 use serde_json::Value;
 
+use crate::files::{Documents, repeated_keys};
 use crate::metadata::{self, ANNOTATIONS_FILE, Entry, PROPERTIES_FILE};
 use crate::report::{Findings, Location, Start};
 use crate::{KubernetesMinor, rule};
@@ -149,7 +150,8 @@ impl<'a> Content<'a> {
         usage: &mut ManifestUsage,
         findings: &mut Findings,
     ) -> Result<(), LoadError> {
-        let mut stream = Stream::new(text, ManifestUsage::manifest_limits());
+        let mut stream = Stream::new(text, ManifestUsage::manifest_limits()).with_repeated_keys();
+        let mut documents = Documents::default();
         loop {
             match usage.next_document(file, &mut stream) {
                 Ok(None) => return Ok(()),
@@ -159,6 +161,8 @@ impl<'a> Content<'a> {
                                        with `---`";
                         findings.add(&rule::FILE_3, Location::line(file, Some(line)), message);
                     }
+                    repeated_keys(file, stream.repeated_keys(), findings);
+                    documents.add(file, &value, stream.position(), findings);
                     let start = Start::Document(stream.position().line);
                     if !value.is_null() {
                         self.document(value, Location { start, ..Location::file(file) }, usage)?;

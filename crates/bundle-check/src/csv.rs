@@ -19,7 +19,7 @@ use crate::rule;
 
 const API_VERSION: &str = "operators.coreos.com/v1alpha1";
 const INSTALL_MODES: [&str; 4] = ["OwnNamespace", "SingleNamespace", "MultiNamespace", "AllNamespaces"];
-const SKIP_RANGE: &str = "olm.skipRange";
+pub(crate) const SKIP_RANGE: &str = "olm.skipRange";
 
 /// Maximum size of all annotations of an object in bytes, as in the API server.
 const ANNOTATION_BYTES: usize = 256 << 10;
@@ -258,7 +258,7 @@ const CONDITION_GROUP: &str = "operators.coreos.com";
 const CONDITION_RESOURCE: &str = "operatorconditions";
 const CONDITION_VARIABLE: &str = "OPERATOR_CONDITION_NAME";
 
-fn supported_modes(csv: &Object) -> Vec<&str> {
+pub(crate) fn supported_modes(csv: &Object) -> Vec<&str> {
     let modes = csv.list("/spec/installModes").iter();
     let supported = modes.filter(|mode| mode.get("supported") == Some(&Value::Bool(true)));
     supported.map(|mode| text(mode, "/type")).collect()

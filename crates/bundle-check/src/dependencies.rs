@@ -16,7 +16,7 @@ use crate::metadata::{Entry, listed};
 use crate::report::{Findings, Location};
 use crate::rule;
 
-const DEPENDENCIES_FILE: &str = "metadata/dependencies.yaml";
+pub(crate) const DEPENDENCIES_FILE: &str = "metadata/dependencies.yaml";
 
 /// Conditions of an `olm.constraint`, in order of precedence.
 const CONDITIONS: [&str; 6] = ["gvk", "package", "all", "any", "not", "cel"];

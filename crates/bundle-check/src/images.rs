@@ -42,7 +42,7 @@ pub(crate) fn images(csv: &Object, findings: &mut Findings) {
 }
 
 /// Reports whether `text` is `[registry/]repository[:tag][@digest]` by the grammar of container engines.
-fn is_reference(text: &str) -> bool {
+pub(crate) fn is_reference(text: &str) -> bool {
     let (named, digest) = text.split_once('@').map_or((text, None), |(named, digest)| (named, Some(digest)));
     let (name, tag) = match named.rsplit_once(':') {
         Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),

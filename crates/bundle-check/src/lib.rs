@@ -15,12 +15,16 @@
 //! report.
 
 mod content;
+mod conversion;
 mod csv;
 mod dependencies;
 mod deployments;
+mod edges;
+mod files;
 mod images;
 mod manifests;
 mod metadata;
+mod pods;
 mod rendering;
 mod report;
 mod rule;
@@ -30,13 +34,17 @@ use std::collections::BTreeMap;
 use olm_bundle::{Bundle, LoadError};
 
 use content::{Content, Object};
+pub use edges::{name_fault, range_fault};
 pub use manifests::KubernetesMinor;
+pub use pods::is_operand_image;
 pub use report::{Finding, Identity, Report};
 use report::{Findings, Location};
-pub use rule::{Level, RULES, Rule};
+pub use rule::{Level, RULES, Rule, TRAPS};
 
 /// Checks of the bundle. A new rule is listed in `rule.rs`, and its function here or in [`CSV_CHECKS`].
 const CHECKS: &[fn(&Content<'_>, &mut Findings)] = &[
+    files::repeated_metadata,
+    files::misplaced,
     metadata::annotations,
     metadata::properties,
     dependencies::dependencies,
@@ -46,8 +54,10 @@ const CHECKS: &[fn(&Content<'_>, &mut Findings)] = &[
     manifests::unowned_definitions,
     manifests::owned_definitions,
     manifests::definition_shape,
+    conversion::conversions,
     manifests::service_accounts,
     manifests::namespaces,
+    manifests::subjects,
     manifests::fields,
     manifests::removed_apis,
     manifests::target_kubernetes,
@@ -65,6 +75,9 @@ const CSV_CHECKS: &[fn(&Object, &mut Findings)] = &[
     csv::strategy,
     csv::annotation_keys,
     csv::skip_range,
+    edges::earlier_bundles,
+    edges::skip_range,
+    files::repeated_in_annotations,
     csv::examples,
     csv::usable_mode,
     csv::api_services,
@@ -72,8 +85,12 @@ const CSV_CHECKS: &[fn(&Object, &mut Findings)] = &[
     csv::operator_conditions,
     csv::webhook_types,
     csv::blocking_webhooks,
+    conversion::without_definitions,
     images::images,
     deployments::keyed_lists,
+    pods::watched_namespaces,
+    pods::missing_files,
+    pods::operand_images,
 ];
 
 /// Checks the files of a bundle, by slash-separated path relative to its root (`metadata/annotations.yaml`,

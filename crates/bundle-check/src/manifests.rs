@@ -20,7 +20,7 @@ use crate::content::{Content, Object};
 use crate::report::{Findings, Location};
 use crate::rule;
 
-const CRD_API_VERSION: &str = "apiextensions.k8s.io/v1";
+pub(crate) const CRD_API_VERSION: &str = "apiextensions.k8s.io/v1";
 
 /// Maximum number of losses reported per object.
 const LOSSES: usize = 200;
@@ -134,12 +134,62 @@ pub(crate) fn service_accounts(content: &Content<'_>, findings: &mut Findings) {
     }
 }
 
-/// Reports objects whose namespace rendering does not set.
+/// Reports objects whose namespace rendering does not set, and those whose namespace it replaces.
 pub(crate) fn namespaces(content: &Content<'_>, findings: &mut Findings) {
-    let autoscalers = content.of_kind("VerticalPodAutoscaler");
-    for object in autoscalers.filter(|object| object.text("/metadata/namespace").is_empty()) {
-        let message = "the namespace is not set for this kind: set the namespace of the operator";
-        findings.add(&rule::OBJ_3, object.at("metadata"), message);
+    for object in &content.objects {
+        let namespace = object.text("/metadata/namespace");
+        match object.kind() {
+            "VerticalPodAutoscaler" if namespace.is_empty() => {
+                let message = "the namespace is not set for this kind: set the namespace of the operator";
+                findings.add(&rule::OBJ_3, object.at("metadata"), message);
+            }
+            kind if is_placed(kind) && !namespace.is_empty() => {
+                let message = format!(
+                    "{} is replaced by the namespace of the installation: let the operator create objects of other \
+                     namespaces, or omit the namespace",
+                    quote(namespace)
+                );
+                findings.add(&rule::OBJ_4, object.at("metadata.namespace"), message);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reports whether rendering sets the namespace of objects of this kind.
+fn is_placed(kind: &str) -> bool {
+    let is_cluster_scoped = ["Cluster", "Console"].iter().any(|prefix| kind.starts_with(prefix));
+    let others = ["PriorityClass", "VerticalPodAutoscaler"];
+    olm_bundle::is_supported_kind(kind) && !is_cluster_scoped && !others.contains(&kind)
+}
+
+/// Reports bindings to service accounts of the bundle in a fixed namespace.
+pub(crate) fn subjects(content: &Content<'_>, findings: &mut Findings) {
+    let csv = content.csv();
+    let permissions = ["permissions", "clusterPermissions"].into_iter().flat_map(|list| {
+        csv.into_iter().flat_map(move |csv| csv.list(&format!("/spec/install/spec/{list}")))
+    });
+    let generated = permissions.map(|permission| text(permission, "/serviceAccountName"));
+    let accounts: BTreeSet<&str> =
+        generated.chain(content.of_kind("ServiceAccount").map(Object::name)).collect();
+    for kind in ["RoleBinding", "ClusterRoleBinding"] {
+        for binding in content.of_kind(kind) {
+            for (location, subject) in binding.items("subjects") {
+                let (name, namespace) = (text(subject, "/name"), text(subject, "/namespace"));
+                if text(subject, "/kind") == "ServiceAccount"
+                    && !namespace.is_empty()
+                    && accounts.contains(name)
+                {
+                    let message = format!(
+                        "service account {} is installed into the namespace of the installation, which may not be {}: \
+                         write its permissions into the ClusterServiceVersion instead",
+                        quote(name),
+                        quote(namespace)
+                    );
+                    findings.add(&rule::OBJ_5, location.at("namespace"), message);
+                }
+            }
+        }
     }
 }
 

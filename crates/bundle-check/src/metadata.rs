@@ -147,18 +147,52 @@ pub(crate) fn properties(content: &Content<'_>, findings: &mut Findings) {
     let mut limits = 0;
     for property in &content.properties {
         if property.value.is_null() {
-            let message = format!("the property of type {} has no value", quote(&property.kind));
-            findings.add(&rule::PROP_2, property.at("value"), message);
+            let fields = KNOWN_TYPES.iter().find(|(kind, _)| property.kind == *kind);
+            let (rule, advice) = match fields {
+                Some((_, fields)) => (&rule::PROP_4, format!(": write {fields} below value, or remove it")),
+                None => (&rule::PROP_2, String::new()),
+            };
+            let message = format!("the property of type {} has no value{advice}", quote(&property.kind));
+            findings.add(rule, property.at("value"), message);
             continue;
         }
         match property.kind.as_str() {
             "olm.gvk" => required_texts(property, &["group", "version", "kind"], findings),
-            "olm.package" => required_texts(property, &["packageName", "version"], findings),
+            "olm.package" => {
+                required_texts(property, &["packageName", "version"], findings);
+                other_package(property, content, findings);
+            }
             MAX_OPENSHIFT_VERSION => {
                 limits += 1;
                 max_openshift_version(property, limits, findings);
             }
             _ => {}
+        }
+    }
+}
+
+/// Types whose value catalogs read, and its fields.
+const KNOWN_TYPES: [(&str, &str); 5] = [
+    ("olm.gvk", "group, version and kind"),
+    ("olm.gvk.required", "group, version and kind"),
+    ("olm.package", "packageName and version"),
+    ("olm.package.required", "packageName and versionRange"),
+    ("olm.constraint", "a condition"),
+];
+
+/// Fields that belong into the value of a property or dependency.
+const FIELDS_OF_VALUES: [&str; 8] =
+    ["packageName", "version", "versionRange", "group", "kind", "label", "failureMessage", "cel"];
+
+/// Reports a property `olm.package` of another package or version.
+fn other_package(property: &Entry, content: &Content<'_>, findings: &mut Findings) {
+    let version = content.csv().map_or("", |csv| csv.text("/spec/version"));
+    for (field, own) in [("packageName", package(content.files).as_str()), ("version", version)] {
+        let value = text(&property.value, &format!("/{field}"));
+        if !value.is_empty() && !own.is_empty() && value != own {
+            let message =
+                format!("{} is not that of the bundle, {}: remove the property", quote(value), quote(own));
+            findings.add(&rule::PROP_4, property.at("value").at(field), message);
         }
     }
 }
@@ -235,8 +269,11 @@ fn entry(
     if let Some(unknown) = entries.keys().find(|key| !["type", "value"].contains(&key.as_str())) {
         let inner = entries.get(unknown).and_then(Value::as_object);
         let is_nested = inner.is_some_and(|inner| inner.contains_key("type"));
-        let advice =
-            if is_nested { ": write its type and value directly" } else { "; allowed: type and value" };
+        let advice = match unknown.as_str() {
+            _ if is_nested => ": write its type and value directly",
+            field if FIELDS_OF_VALUES.contains(&field) => ": write it below value",
+            _ => "; allowed: type and value",
+        };
         let location = if has_lines { location.clone().key(unknown) } else { location.clone() };
         findings.add(rule, location, format!("unknown field {}{advice}", quote(unknown)));
         if is_nested {

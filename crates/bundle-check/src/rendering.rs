@@ -63,6 +63,10 @@ pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findi
         if findings.has(&rule::KUBE_1) && object.is_some_and(|object| removal(object).is_some()) {
             continue;
         }
+        // CRD-6 reports the conversion of a manifest in more detail.
+        if findings.has(&rule::CRD_6) && text.contains("spec.conversion.webhook") {
+            continue;
+        }
         let rule = if is_refusal { &rule::RENDER_1 } else { &rule::RENDER_2 };
         let only = match modes.len() < tried.len() {
             true => format!(" (install mode {})", modes.join(", ")),

@@ -60,6 +60,12 @@ rules! {
         "Larger bundles are rejected before their content is checked."
     FILE_5 "FILE-5" Warning "metadata/properties.yaml has the field properties, metadata/dependencies.yaml the field dependencies"
         "Other fields of these files are ignored."
+    FILE_6 "FILE-6" Warning "a mapping has each key once"
+        "Of equal keys only the last one is read. Where the line `---` between two objects is missing, the first one is lost."
+    FILE_7 "FILE-7" Warning "annotations.yaml, dependencies.yaml and properties.yaml are in metadata/, objects in manifests/"
+        "Files elsewhere are ignored, or prevent loading of the bundle."
+    FILE_8 "FILE-8" Warning "a manifest has one object, which is in its first document"
+        "OLM v1 reads all documents, but opm and classic OLM only the first one of a file, even if it is empty."
 
     // metadata/annotations.yaml: docs/design/cli.md#bundle-annotations.
     ANN_1 "ANN-1" Error "the annotations mediatype.v1, manifests.v1, metadata.v1, package.v1 and channels.v1 are strings, package and channels not empty"
@@ -79,11 +85,11 @@ rules! {
     PROP_1 "PROP-1" Error "metadata/properties.yaml is a list under `properties` of objects with `type` and `value`"
         "Other fields are ignored, or prevent loading of the bundle. Nested forms such as `- property: {type: …}` are invalid."
     PROP_2 "PROP-2" Warning "properties have a value"
-        "A property without a value has no effect; strict validation of catalogs rejects it."
+        "A property without a value has no effect; strict validation of catalogs rejects it. For known types see PROP-4."
     PROP_3 "PROP-3" Error "the annotation olm.properties of the ClusterServiceVersion is a JSON list of objects with type and value"
         "A bundle with an invalid annotation is not loaded."
     PROP_4 "PROP-4" Error "properties of known types have the fields of their type"
-        "olm.gvk has group, version and kind; olm.package has packageName and version."
+        "olm.gvk and olm.gvk.required have group, version and kind; olm.package has packageName and version, those of the bundle; olm.package.required has packageName and versionRange; olm.constraint has a condition. opm refuses the whole catalog otherwise."
     PROP_5 "PROP-5" Warning "at most one olm.maxOpenShiftVersion, of the form \"4.18\" and quoted"
         "With two values, or a value that is not a minor version, OpenShift cannot be updated at all; unquoted 4.20 means 4.2."
     PROP_6 "PROP-6" Warning "properties are in metadata/properties.yaml instead of the annotation olm.properties"
@@ -141,6 +147,10 @@ rules! {
         "It is identified by its kind alone, but other tools check the apiVersion, too."
     CSV_16 "CSV-16" Error "annotations have keys that Kubernetes allows, and together at most 256 KiB"
         "All of them are copied into the pods of every deployment, where the API server checks them. Shorten alm-examples."
+    CSV_17 "CSV-17" Warning "spec.replaces and spec.skips have names of bundles of lower versions, such as my-operator.v1.0.0"
+        "A version is the name of no bundle, so that installations of it are never upgraded. From a higher version the upgrade would be a downgrade."
+    CSV_18 "CSV-18" Warning "the annotation olm.skipRange has lower versions only"
+        "From a higher version the upgrade would be a downgrade. A range without any lower version has no effect."
     FIELD_1 "FIELD-1" Warning "ClusterServiceVersion and CustomResourceDefinitions have only known fields"
         "Unknown fields are dropped at installation: most are misspelled or have the wrong indentation."
     FIELD_2 "FIELD-2" Error "numbers fit their fields"
@@ -151,6 +161,10 @@ rules! {
         "operator-controller applies them server-side, and the API server rejects two entries of one key."
     DEPLOY_3 "DEPLOY-3" Warning "a container sets each environment variable once"
         "Only the last value is used."
+    DEPLOY_4 "DEPLOY-4" Warning "the variable WATCH_NAMESPACE fits spec.installModes"
+        "Its value is that of `valueFrom.fieldRef.fieldPath: metadata.annotations['olm.targetNamespaces']` in each install mode. Another value makes the operator watch other namespaces than the installation asks for."
+    DEPLOY_5 "DEPLOY-5" Warning "arguments name files that a volume has"
+        "Certificates of cert-manager, such as that of --metrics-cert-path, are not part of a bundle: the operator exits at its start if the file is missing. `bundle generate --strip-metrics-certs` removes the argument."
 
     // CRDs and other objects: docs/design/bundles.md#bundle-validators, docs/design/bundles.md#shipped-objects,
     // docs/design/cli.md#bundle-validation, docs/design/cli.md#kinds-in-a-bundle.
@@ -164,12 +178,20 @@ rules! {
         "It is installed, but not listed as an API of the bundle; operator-sdk rejects the bundle."
     CRD_5 "CRD-5" Error "a CustomResourceDefinition has a scope, versions with schemas, and stores one of them"
         "Otherwise the API server rejects it."
+    CRD_6 "CRD-6" Error "spec.conversion of a CustomResourceDefinition is complete"
+        "Otherwise the API server rejects it: strategy Webhook needs a client configuration and review versions, strategy None has no webhook. Conversions that the ClusterServiceVersion defines replace those of the manifest."
+    CRD_7 "CRD-7" Warning "a conversion webhook is a ConversionWebhook of the ClusterServiceVersion"
+        "OLM creates Service and certificate for no other one: unless the operator does so itself, each request for the custom resources fails."
     OBJ_1 "OBJ-1" Error "objects are of the kinds that a bundle may contain"
         "Besides its ClusterServiceVersion and CustomResourceDefinitions, operator-controller refuses other kinds. The list of kinds follows the rules."
     OBJ_2 "OBJ-2" Error "no ServiceAccount has the name of one that a deployment uses"
         "Service accounts of deployments are generated from the permissions of the ClusterServiceVersion. Remove the manifest or rename one of the two."
     OBJ_3 "OBJ-3" Warning "a VerticalPodAutoscaler has a namespace"
         "Its namespace is not set at installation, unlike that of other objects."
+    OBJ_4 "OBJ-4" Warning "objects have no namespace"
+        "All namespaced objects are installed into the namespace of the installation."
+    OBJ_5 "OBJ-5" Warning "bindings to service accounts of the bundle name no namespace"
+        "The accounts are in the namespace of the installation. permissions and clusterPermissions of the ClusterServiceVersion are bound to them there."
     KUBE_1 "KUBE-1" Error "objects are of API versions that Kubernetes still serves"
         "Others cannot be applied. --k8s-version is the Kubernetes version that the bundle targets."
     KUBE_2 "KUBE-2" Error "spec.minKubeVersion is not higher than the Kubernetes version that the bundle targets"
@@ -184,6 +206,8 @@ rules! {
         "For an unknown type, a certificate and a Service are created, but no webhook."
     WEBHOOK_4 "WEBHOOK-4" Warning "a webhook that fails closed has no rule for all resources, or for pods and other resources that the operator needs to start"
         "While the operator is down, such a webhook blocks the creation of its own pods. Narrow the rule, set an objectSelector, or set failurePolicy: Ignore."
+    WEBHOOK_5 "WEBHOOK-5" Warning "a ConversionWebhook has conversionCRDs"
+        "Otherwise it converts nothing."
 
     // Aggregated APIs: docs/design/bundles.md#aggregated-apis.
     API_1 "API-1" Error "each group and version of owned APIServices has a valid name and one deployment"
@@ -194,6 +218,8 @@ rules! {
         "The image of a tag may change, and mirrors of disconnected clusters work by digest."
     IMG_2 "IMG-2" Error "images are valid image references"
         "registry/repository:tag or registry/repository@sha256:…, without https://."
+    IMG_3 "IMG-3" Warning "spec.relatedImages has the images in environment variables"
+        "Mirrors of a catalog copy the images of the deployments and those of spec.relatedImages. `bundle generate --related-images-from-env` adds them."
     SIZE_1 "SIZE-1" Warning "the bundle, each file compressed, has at most 85 % of 1 MiB"
         "Classic OLM stores a bundle in one ConfigMap."
     SIZE_2 "SIZE-2" Error "the bundle, each file compressed, has at most 1 MiB"
@@ -217,6 +243,10 @@ rules! {
     RENDER_2 "RENDER-2" Error "the rendered objects can be applied"
         "Otherwise the API server or operator-controller would reject the objects."
 }
+
+/// Rules about mistakes that only show in a cluster, and that the manifests of a project often bring into a bundle.
+pub static TRAPS: &[&Rule] =
+    &[&FILE_6, &CRD_7, &OBJ_4, &OBJ_5, &DEPLOY_4, &DEPLOY_5, &IMG_3, &CSV_17, &CSV_18];
 
 #[cfg(test)]
 mod tests {

@@ -160,7 +160,22 @@ pub fn load<E: From<LoadError>>(
     sink: &mut dyn FnMut(Meta) -> Result<(), E>,
 ) -> Result<(), E> {
     for path in content_files(folder, limits)? {
-        load_file(folder, &path, limits, sink)?;
+        load_file(folder, &path, limits, false, sink)?;
+    }
+    Ok(())
+}
+
+/// [`load`] for the author of the catalog: also looks for repeated keys ([`Meta::repeated_keys`]).
+///
+/// # Errors
+/// Those of [`load`].
+pub fn load_authored<E: From<LoadError>>(
+    folder: &impl Folder,
+    limits: &Limits,
+    sink: &mut dyn FnMut(Meta) -> Result<(), E>,
+) -> Result<(), E> {
+    for path in content_files(folder, limits)? {
+        load_file(folder, &path, limits, true, sink)?;
     }
     Ok(())
 }
@@ -173,15 +188,18 @@ pub(crate) fn content_files(folder: &impl Folder, limits: &Limits) -> Result<Vec
     Ok(files)
 }
 
-/// Reads one file into `sink`, up to its first error.
+/// Reads one file into `sink`, up to its first error. `authored` is `true` to look for repeated keys.
 pub(crate) fn load_file<E: From<LoadError>>(
     folder: &impl Folder,
     path: &Path,
     limits: &Limits,
+    authored: bool,
     sink: &mut dyn FnMut(Meta) -> Result<(), E>,
 ) -> Result<(), E> {
     let file = folder.open(path).map_err(|cause| read_error("open", path, cause))?;
-    for meta in MetaReader::named(path, file, limits.document) {
+    let reader = MetaReader::named(path, file, limits.document);
+    let reader = if authored { reader.with_repeated_keys() } else { reader };
+    for meta in reader {
         sink(meta.map_err(|error| content_error(path, error))?)?;
     }
     Ok(())

@@ -28,10 +28,11 @@ mod shape;
 mod subset;
 pub mod template;
 mod validate;
+mod version_edges;
 mod write;
 mod write_yaml;
 
-pub use folder::{Entry, EntryKind, Folder, Limits, LoadError, below, load};
+pub use folder::{Entry, EntryKind, Folder, Limits, LoadError, below, load, load_authored};
 pub use meta::{Meta, MetaError, MetaReader};
 pub use migrate::{MigrationLevel, migrate};
 pub use model::{
@@ -42,7 +43,10 @@ pub use olm_yaml::Limits as DocumentLimits;
 pub use origin::Origin;
 pub use selector::Selector;
 pub use subset::{KeptPackage, PackageSubset, SmallerCatalog, Subset, SubsetError, subset};
-pub use validate::{Finding, Report, Severity, validate_folder};
+pub use validate::{
+    Duplicates, Finding, Report, Severity, repeated_key_warnings, validate_folder, validate_metas,
+};
+pub use version_edges::{VersionEdges, VersionedEntry};
 pub use write::{Form, WriteError, write};
 
 /// Schema of packages.

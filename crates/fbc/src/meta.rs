@@ -4,7 +4,7 @@
 use std::{io::Read, path::Path, sync::Arc};
 
 use olm_yaml::{
-    DecodeError, Limits, Notation, Stream, StreamError,
+    DecodeError, Limits, Notation, RepeatedKey, Stream, StreamError,
     json::{Canonical, Kind, Member, canonicalize},
 };
 
@@ -29,6 +29,8 @@ pub struct Meta {
     /// Line of the file with skipped content after the object, before the next `---`: only the first value of a
     /// YAML document is read (docs/design/catalogd.md#documents-of-a-file).
     pub unread: Option<usize>,
+    /// Repeated keys of the object, if the reader looks for them. The last of equal keys is in [`Meta::blob`].
+    pub repeated_keys: Vec<RepeatedKey>,
 }
 
 impl Meta {
@@ -65,7 +67,12 @@ impl Meta {
         }
         text.push('}');
         let changed = Self::from_json(text.as_bytes()).map_err(|error| error.to_string())?;
-        Ok(Self { origin: self.origin.clone(), unread: self.unread, ..changed })
+        Ok(Self {
+            origin: self.origin.clone(),
+            unread: self.unread,
+            repeated_keys: self.repeated_keys.clone(),
+            ..changed
+        })
     }
 }
 
@@ -98,6 +105,13 @@ impl<R: Read> MetaReader<R> {
     pub fn named(path: &Path, file: R, limits: Limits) -> Self {
         Self { stream: Stream::new(file, limits), file: Arc::from(path) }
     }
+
+    /// Makes the reader look for repeated keys.
+    #[must_use]
+    pub fn with_repeated_keys(mut self) -> Self {
+        self.stream = self.stream.with_repeated_keys();
+        self
+    }
 }
 
 impl<R: Read> Iterator for MetaReader<R> {
@@ -108,7 +122,8 @@ impl<R: Read> Iterator for MetaReader<R> {
         let meta = self.stream.next(decode).transpose()?;
         let origin = Origin::new(Arc::clone(&self.file), self.stream.position());
         let unread = self.stream.unread();
-        Some(meta.map(|meta| Meta { origin, unread, ..meta }))
+        let repeated_keys = self.stream.repeated_keys().to_vec();
+        Some(meta.map(|meta| Meta { origin, unread, repeated_keys, ..meta }))
     }
 }
 
@@ -134,7 +149,15 @@ fn decode(json: &[u8], notation: Notation) -> Result<Meta, DecodeError> {
         blob.push(b'\n');
     }
     blob.shrink_to_fit();
-    Ok(Meta { schema, package, name, blob, origin: Origin::default(), unread: None })
+    Ok(Meta {
+        schema,
+        package,
+        name,
+        blob,
+        origin: Origin::default(),
+        unread: None,
+        repeated_keys: Vec::new(),
+    })
 }
 
 /// Members of the object, sorted by folded key.

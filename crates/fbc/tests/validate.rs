@@ -149,16 +149,16 @@ fn all_findings_are_reported_with_file_and_line() {
     assert_eq!(report.reference_message.as_deref(), Some("config contains package with no name"));
     let expected = [
         "2: document 2: config contains package with no name",
-        "3: document 3: duplicate package \"foo\"",
+        "3: document 3: duplicate package \"foo\"; the first one is in catalog.json:1: document 1",
         "4: document 4: invalid package name \"x.y\": [must not contain dots]",
         "5: document 5: unknown package \"nope\" for channel \"a\"",
         "6: document 6: package \"foo\" contains channel with no name",
         "7: document 7: invalid package \"foo\", channel \"a\": duplicate entry \"b1\"",
-        "8: document 8: package \"foo\" has duplicate channel \"a\"",
+        "8: document 8: package \"foo\" has duplicate channel \"a\"; the first one is in catalog.json:7: document 7",
         "9: document 9: package name must be set for bundle \"b0\"",
         "10: document 10: unknown package \"nope\" for bundle \"b0\"",
         "10: document 10: package \"nope\" bundle \"b0\" must have exactly 1 \"olm.package\" property, found 0",
-        "12: document 12: package \"foo\" has duplicate bundle \"b1\"",
+        "12: document 12: package \"foo\" has duplicate bundle \"b1\"; the first one is in catalog.json:11: document 11",
         "13: document 13: parse properties for bundle \"b2\": parse property[0] of type \"olm.package\": json: cannot \
          unmarshal number into Go struct field Package.version of type string",
         "14: document 14: error parsing bundle \"b3\" version \"v1\": No Major.Minor.Patch elements found",
@@ -343,7 +343,7 @@ proptest! {
         prop_assert_eq!(report.is_valid(), report.findings.is_empty());
         if let (Some(message), Some(first)) = (&report.reference_message, report.findings.first()) {
             let tree = message.strip_prefix("invalid index:\n");
-            prop_assert!(tree.is_some_and(|tree| tree.contains(&first.message)) || *message == first.message);
+            prop_assert!(tree.is_some_and(|tree| tree.contains(&first.message)) || first.message.starts_with(message.as_str()));
             let shown = tree.map_or(1, |tree| tree.lines().filter(|line| !line.ends_with("\":")).count());
             prop_assert!(shown <= report.findings.len(), "{message}\n{:?}", printed(&report));
         }

@@ -2,31 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 
 use bytes::Bytes;
-use oci_distribution::manifest::{
-    OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciImageIndex, OciImageManifest,
-};
-use serde::Deserialize;
+use oci_distribution::manifest::{OCI_IMAGE_INDEX_MEDIA_TYPE, OCI_IMAGE_MEDIA_TYPE, OciImageIndex};
 use serde_json::json;
 
-use crate::{Image, Layer, PackError, digest_of};
+use crate::files::{file_error, read, unusable};
+use crate::{Image, PackError, digest_of};
 
-/// Name and content of the file that identifies an OCI image layout.
-const MARK: (&str, &str) = ("oci-layout", r#"{"imageLayoutVersion":"1.0.0"}"#);
-const INDEX: &str = "index.json";
-const BLOBS: &str = "blobs/sha256";
+/// File that identifies an OCI image layout.
+pub(crate) const MARK: &str = "oci-layout";
+const VERSION: &str = r#"{"imageLayoutVersion":"1.0.0"}"#;
+pub(crate) const INDEX: &str = "index.json";
+pub(crate) const BLOBS: &str = "blobs/sha256";
 /// Largest index, manifest or configuration that is read, in bytes.
-const MAX_JSON: u64 = 4 << 20;
-/// Largest layer that is read, in bytes.
-const MAX_LAYER: u64 = 2 << 30;
+pub(crate) const MAX_JSON: u64 = 4 << 20;
 
 /// `true` if `folder` is an OCI image layout rather than a catalog.
 #[must_use]
 pub fn is_layout(folder: &Path) -> bool {
-    folder.join(MARK.0).is_file()
+    folder.join(MARK).is_file()
 }
 
 /// All files of a layout that contains `image` under `name`, by path.
@@ -59,7 +56,7 @@ pub(crate) fn files_of<'a>(
         "manifests": [entry],
     });
     let mut files = BTreeMap::from([
-        (MARK.0.to_owned(), Bytes::from_static(MARK.1.as_bytes())),
+        (MARK.to_owned(), Bytes::from_static(VERSION.as_bytes())),
         (INDEX.to_owned(), serde_json::to_vec(&index)?.into()),
     ]);
     for blob in blobs.chain([manifest]) {
@@ -106,8 +103,8 @@ pub fn write_layout(image: &Image, name: Option<&str>, folder: &Path) -> Result<
 /// unreadable index does not prevent the replacement.
 fn check_replaceable(folder: &Path) -> Result<(), PackError> {
     let path = folder.join(INDEX);
-    let index = read(&path, MAX_JSON).and_then(|json| parse::<OciImageIndex>(&path, &json));
-    match index.map(|index| index.manifests.len()) {
+    let index = read(&path, MAX_JSON).map(|json| serde_json::from_slice::<OciImageIndex>(&json));
+    match index.and_then(|index| Ok(index?.manifests.len())) {
         Ok(count) if count > 1 => {
             let why = format!("the layout holds {count} images, which would be lost; nothing was written");
             Err(unusable(&path, &why))
@@ -120,7 +117,7 @@ fn check_replaceable(folder: &Path) -> Result<(), PackError> {
 /// so that the folder keeps its previous image until then.
 fn in_order(files: &BTreeMap<String, Bytes>) -> Vec<(&str, &Bytes)> {
     let mut files: Vec<_> = files.iter().map(|(path, content)| (path.as_str(), content)).collect();
-    files.sort_by_key(|(path, _)| (*path != MARK.0, *path == INDEX));
+    files.sort_by_key(|(path, _)| (*path != MARK, *path == INDEX));
     files
 }
 
@@ -138,98 +135,12 @@ fn write_file(folder: &Path, path: &str, content: &[u8]) -> Result<(), PackError
     Ok(())
 }
 
-/// Fields of an image configuration that [`Image`] needs.
-#[derive(Deserialize)]
-struct Configuration {
-    #[serde(default)]
-    rootfs: RootFs,
-}
-
-#[derive(Default, Deserialize)]
-struct RootFs {
-    #[serde(default)]
-    diff_ids: Vec<String>,
-}
-
-/// Reads the image of the layout in `folder`. Every part is checked against its digest.
-///
-/// # Errors
-/// `folder` is not a layout, contains several images or one for several platforms, or a part is missing, invalid or
-/// too large.
-pub fn read_layout(folder: &Path) -> Result<Image, PackError> {
-    if !is_layout(folder) {
-        return Err(unusable(folder, "not an OCI image layout: the file oci-layout is missing"));
-    }
-    let index_path = folder.join(INDEX);
-    let index: OciImageIndex = parse(&index_path, &read(&index_path, MAX_JSON)?)?;
-    let [entry] = index.manifests.as_slice() else {
-        let count = index.manifests.len();
-        return Err(unusable(&index_path, &format!("the layout holds {count} images, expected one")));
-    };
-    if entry.media_type != OCI_IMAGE_MEDIA_TYPE {
-        let why = format!("the image is of type {:?}, expected {OCI_IMAGE_MEDIA_TYPE:?}", entry.media_type);
-        return Err(unusable(&index_path, &why));
-    }
-    let (manifest_path, manifest) = blob(folder, &entry.digest, MAX_JSON)?;
-    let parsed: OciImageManifest = parse(&manifest_path, &manifest)?;
-    let (config_path, config) = blob(folder, &parsed.config.digest, MAX_JSON)?;
-    let configuration: Configuration = parse(&config_path, &config)?;
-    let diff_ids = configuration.rootfs.diff_ids;
-    if diff_ids.len() != parsed.layers.len() {
-        let why = format!("{} diff_ids for {} layers", diff_ids.len(), parsed.layers.len());
-        return Err(unusable(&config_path, &why));
-    }
-    let layers = parsed.layers.iter().zip(diff_ids).map(|(layer, diff_id)| {
-        blob(folder, &layer.digest, MAX_LAYER).map(|(_, blob)| Layer { blob, diff_id })
-    });
-    Ok(Image { layers: layers.collect::<Result<_, _>>()?, config, manifest })
-}
-
-fn blob(folder: &Path, digest: &str, limit: u64) -> Result<(std::path::PathBuf, Bytes), PackError> {
-    let hex = digest.strip_prefix("sha256:").unwrap_or_default();
-    if hex.len() != 64 || !hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-        return Err(unusable(folder, &format!("digest {digest:?} is not sha256:<64 hex digits>")));
-    }
-    let path = folder.join(BLOBS).join(hex);
-    let content = read(&path, limit)?;
-    let actual = digest_of(&content);
-    if actual != digest {
-        return Err(unusable(&path, &format!("the content has digest {actual}")));
-    }
-    Ok((path, content))
-}
-
-fn read(path: &Path, limit: u64) -> Result<Bytes, PackError> {
-    let failed = |cause| file_error("read", path, cause);
-    let mut content = Vec::new();
-    let file = fs::File::open(path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(unusable(path, "not a regular file"));
-    }
-    file.take(limit + 1).read_to_end(&mut content).map_err(failed)?;
-    if content.len() as u64 > limit {
-        return Err(unusable(path, &format!("larger than {limit} bytes")));
-    }
-    Ok(content.into())
-}
-
-fn parse<T: for<'de> Deserialize<'de>>(path: &Path, json: &[u8]) -> Result<T, PackError> {
-    serde_json::from_slice(json).map_err(|error| unusable(path, &error.to_string()))
-}
-
-fn unusable(path: &Path, why: &str) -> PackError {
-    PackError::Layout { path: path.to_owned(), why: why.to_owned() }
-}
-
-fn file_error(action: &'static str, path: &Path, cause: std::io::Error) -> PackError {
-    PackError::File { action, path: path.to_owned(), cause }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::read_layout;
 
     fn image(text: &str) -> Image {
         Image::catalog(&BTreeMap::from([("index.yaml".to_owned(), text.into())])).unwrap()
@@ -287,9 +198,9 @@ mod tests {
         let files = files(&image("schema: x"), None).unwrap();
         let order: Vec<_> = in_order(&files).into_iter().map(|(path, _)| path).collect();
         assert_eq!(order.len(), files.len());
-        assert_eq!((order.first(), order.last()), (Some(&MARK.0), Some(&INDEX)));
+        assert_eq!((order.first(), order.last()), (Some(&MARK), Some(&INDEX)));
         let folder = tempfile::TempDir::new().unwrap();
-        write_file(folder.path(), MARK.0, &files[MARK.0]).unwrap();
+        write_file(folder.path(), MARK, &files[MARK]).unwrap();
         write_layout(&image("schema: x"), None, folder.path()).unwrap();
         assert_eq!(read_layout(folder.path()).unwrap().digest(), image("schema: x").digest());
     }
@@ -315,7 +226,7 @@ mod tests {
     #[test]
     fn damaged_layout_is_rejected_with_its_path() {
         let cases: [Case; 6] = [
-            (|folder, _| fs::remove_file(folder.join(MARK.0)).unwrap(), "the file oci-layout is missing"),
+            (|folder, _| fs::remove_file(folder.join(MARK)).unwrap(), "the file oci-layout is missing"),
             (
                 |folder, _| fs::write(folder.join(INDEX), "{").unwrap(),
                 "EOF while parsing an object at line 1 column 1",

@@ -15,11 +15,14 @@
 
 mod archive;
 mod artifact;
+mod docker_archive;
 mod error;
+mod files;
 mod image;
 mod index;
 mod layer;
 mod layout;
+mod read;
 mod referrer;
 mod signature;
 
@@ -29,7 +32,8 @@ pub use error::PackError;
 pub use image::{BUNDLE_CHANNELS_LABEL, CATALOG_LABEL, Image, Runtime};
 pub use index::ImageIndex;
 pub use layer::{Layer, LayerEntry};
-pub use layout::{is_layout, read_layout, write_layout};
+pub use layout::{is_layout, write_layout};
+pub use read::{is_image, read_layout, read_whole_layout};
 pub use referrer::{Subject, add_referrer, merge_referrers, referrer};
 pub use signature::{SigningKey, add_signature, merge_signatures, signature_tag};
 

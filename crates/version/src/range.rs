@@ -107,6 +107,48 @@ impl Range {
     pub fn contains(&self, version: &Version) -> bool {
         self.groups.iter().any(|group| group.iter().all(|comparator| comparator.matches(version)))
     }
+
+    /// `true` if the range contains a version higher than `version`.
+    ///
+    /// ```
+    /// use olm_version::{Range, Version};
+    ///
+    /// let own = Version::parse("1.2.0")?;
+    /// assert!(!Range::parse(">=1.0.0 <1.2.0")?.reaches_above(&own));
+    /// assert!(Range::parse(">=1.0.0 <2.0.0")?.reaches_above(&own));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn reaches_above(&self, version: &Version) -> bool {
+        self.samples(version).any(|sample| sample > *version && self.contains(&sample))
+    }
+
+    /// `true` if the range contains a version lower than `version`.
+    pub fn reaches_below(&self, version: &Version) -> bool {
+        self.samples(version).any(|sample| sample < *version && self.contains(&sample))
+    }
+
+    /// Versions of which the range contains some on a side of `version` if it contains any there: those at its bounds
+    /// and at `version`, directly before and after each, and the lowest and highest version.
+    fn samples(&self, version: &Version) -> impl Iterator<Item = Version> {
+        let bounds = self.groups.iter().flatten().map(|comparator| &comparator.bound).chain([version]);
+        let around = |bound: &Version| {
+            let (major, minor, patch) = (bound.major(), bound.minor(), bound.patch());
+            let pre = Some(bound.pre()).filter(|pre| !pre.is_empty());
+            [
+                bound.to_string(),
+                format!("{major}.{minor}.{patch}-0"),
+                pre.map_or_else(
+                    || format!("{major}.{minor}.{}-0", patch.saturating_add(1)),
+                    |pre| format!("{major}.{minor}.{patch}-{pre}.0"),
+                ),
+                format!("{major}.{minor}.{}", patch.saturating_sub(1)),
+                format!("{major}.{minor}.{}", patch.saturating_add(1)),
+            ]
+        };
+        let ends = ["0.0.0-0".to_owned(), format!("{}.0.0", u64::MAX)];
+        let texts: Vec<String> = bounds.flat_map(around).chain(ends).collect();
+        texts.into_iter().filter_map(|text| Version::parse(&text).ok())
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,6 +293,30 @@ mod tests {
 
     fn contains(range: &str, version: &str) -> bool {
         Range::parse(range).unwrap().contains(&Version::parse(version).unwrap())
+    }
+
+    #[test]
+    fn range_reaches_above_or_below_a_version() {
+        for (range, version, above, below) in [
+            ("<1.2.0", "1.2.0", false, true),
+            ("<=1.2.0", "1.2.0", false, true),
+            (">=1.0.0 <1.2.1", "1.2.0", true, true),
+            (">=1.2.0 <2.0.0", "1.2.0", true, false),
+            (">1.0.0 <1.0.1", "1.2.0", false, true),
+            (">=2.0.0 <1.0.0", "1.2.0", false, false),
+            ("1.2.0", "1.2.0", false, false),
+            ("!1.2.0", "1.2.0", true, true),
+            ("0.x || 3.x", "1.2.0", true, true),
+            ("<1.2.0-rc.2", "1.2.0-rc.2", false, true),
+            (">=1.2.0-rc.2 <1.2.0", "1.2.0-rc.2", true, false),
+        ] {
+            let (range, version) = (Range::parse(range).unwrap(), Version::parse(version).unwrap());
+            assert_eq!(
+                (range.reaches_above(&version), range.reaches_below(&version)),
+                (above, below),
+                "{range:?}"
+            );
+        }
     }
 
     // docs/design/resolution.md#range-tokens, cases resolution-57, resolution-58

@@ -14,6 +14,7 @@ mod error;
 mod field_lines;
 mod grammar;
 pub mod json;
+mod repeated_keys;
 mod scalar;
 mod scan;
 mod scan_property;
@@ -24,6 +25,7 @@ mod tree;
 
 pub use error::{DecodeError, Error};
 pub use field_lines::field_lines;
+pub use repeated_keys::{RepeatedKey, all_repeated_keys, repeated_keys};
 pub use stream::{Notation, Position, Stream, StreamError};
 
 use serde_json::Value;

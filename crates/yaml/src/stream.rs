@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, Read};
 
 use olm_version::excerpt;
 
-use crate::{DecodeError, Limits, first_to_json, tree::Decimals};
+use crate::{DecodeError, Limits, RepeatedKey, first_to_json, json, repeated_keys, tree::Decimals};
 
 /// Bytes at the start of a stream that are inspected to distinguish JSON from YAML.
 const GUESS_BYTES: usize = 4096;
@@ -74,6 +74,8 @@ pub struct Stream<R> {
     /// Position of the current or last document.
     position: Position,
     unread: Option<usize>,
+    /// Of the last document. `None` if they are not looked for.
+    repeated: Option<Vec<RepeatedKey>>,
 }
 
 impl<R: Read> Stream<R> {
@@ -92,7 +94,20 @@ impl<R: Read> Stream<R> {
             ended: false,
             position,
             unread: None,
+            repeated: None,
         }
+    }
+
+    /// Makes the stream look for repeated keys.
+    #[must_use]
+    pub fn with_repeated_keys(mut self) -> Self {
+        self.repeated = Some(Vec::new());
+        self
+    }
+
+    /// Repeated keys of the last document returned by [`Self::next`], if the stream looks for them.
+    pub fn repeated_keys(&self) -> &[RepeatedKey] {
+        self.repeated.as_deref().unwrap_or_default()
     }
 
     /// Position of the last document returned by [`Self::next`].
@@ -114,6 +129,9 @@ impl<R: Read> Stream<R> {
         &mut self,
         mut decode: impl FnMut(&[u8], Notation) -> Result<T, DecodeError>,
     ) -> Result<Option<T>, StreamError> {
+        if let Some(repeated) = &mut self.repeated {
+            repeated.clear();
+        }
         if matches!(self.mode, Mode::Start) {
             self.mode = if self.begins_as_json()? { Mode::Json(0) } else { Mode::Yaml };
         }
@@ -128,6 +146,8 @@ impl<R: Read> Stream<R> {
         self.position.line = self.line() + newlines(&self.buffer[self.used..self.used + blank]);
         let refused = match decode(&self.buffer[self.used..self.used + length], Notation::Json) {
             Ok(value) => {
+                let json = &self.buffer[self.used..self.used + length];
+                self.repeated = self.repeated.take().map(|_| find_repeated(json, json, self.lines));
                 self.mode = Mode::Json(good + 1);
                 self.consume(length);
                 return Ok(Some(value));
@@ -253,6 +273,7 @@ impl<R: Read> Stream<R> {
             let at = error.line().map(|line| first + line.min(newlines(&document).max(1)) - 1);
             StreamError::Document { position, at, message: error.to_string() }
         })?;
+        self.repeated = self.repeated.take().map(|_| find_repeated(&json, &document, first - 1));
         drop(document);
         self.unread = unread.map(|line| first + line - 1);
         decode(&json, Notation::Yaml).map(Some).map_err(|error| {
@@ -312,6 +333,11 @@ impl<R: Read> Stream<R> {
             }
         }
     }
+}
+
+/// Repeated keys of a document that was converted to `json`, with `before` lines before it.
+fn find_repeated(json: &[u8], document: &[u8], before: usize) -> Vec<RepeatedKey> {
+    if json::has_repeated_keys(json) { repeated_keys::of_document(document, before) } else { Vec::new() }
 }
 
 fn newlines(bytes: &[u8]) -> usize {

@@ -13,6 +13,7 @@ use super::files::{self, Channels, Existing, Generated};
 use super::objects::{Input, Object};
 use super::permissions::{self, Account};
 use super::summary::{Missing, Report};
+use super::traps;
 use super::webhooks;
 
 /// Options of the conversion.
@@ -23,6 +24,9 @@ pub(super) struct Options {
     /// New image by the repository of the old one.
     pub(super) images: BTreeMap<String, String>,
     pub(super) skipped_kinds: Vec<String>,
+    pub(super) strips_metrics_certificates: bool,
+    /// `true` if images in all environment variables are related images.
+    pub(super) relates_images_of_variables: bool,
 }
 
 /// Bundle, and what its author should know.
@@ -46,9 +50,7 @@ pub(super) fn convert(
     check_options(&objects, options)?;
     let mut report = Report::default();
     let mut input = Input::new(objects, &options.skipped_kinds, &mut report);
-    for deployment in &mut input.deployments {
-        deployments::set_images(&mut deployment.value, &options.images);
-    }
+    input.deployments.iter_mut().for_each(|deployment| change(&mut deployment.value, options));
     if input.deployments.is_empty() {
         report.problem("the input has no Deployment; a bundle installs an operator that a Deployment runs");
     }
@@ -70,6 +72,7 @@ pub(super) fn convert(
     let permissions = permissions::split(&input, &api_servers, &mut report);
     let mut shipped = permissions.shipped;
     shipped.extend(served.remaining_services(&input, &mut report));
+    traps::note_namespaces(&input, &mut report);
     shipped.append(&mut input.shipped);
     shipped.iter_mut().for_each(|object| prepare(object, &mut report));
     let base = csv::merged(input.base.take().map(|base| base.value), existing.csv().cloned());
@@ -83,6 +86,7 @@ pub(super) fn convert(
         definitions: &input.definitions,
         examples: &input.examples,
         previous: existing.csv().map_or(&[], |csv| list(csv, "/spec/install/spec/deployments")),
+        relates_variables: options.relates_images_of_variables,
     };
     let csv = csv::csv(base, &options.choices, &content, &mut report);
     shipped.extend(input.definitions.iter().map(webhooks::without_conversion));
@@ -95,6 +99,14 @@ pub(super) fn convert(
         return Err(CliError::findings(report.problems.join("\n")));
     }
     Ok(Converted { missing: csv::missing(&csv, is_new), generated, report })
+}
+
+/// Applies the options to a Deployment.
+fn change(deployment: &mut Value, options: &Options) {
+    deployments::set_images(deployment, &options.images);
+    if options.strips_metrics_certificates {
+        traps::strip_metrics_certificate(deployment);
+    }
 }
 
 /// Checks that each value of `--set-image` and `--skip-kind` concerns an object.
@@ -112,6 +124,12 @@ fn check_options(objects: &[Object], options: &Options) -> Result<(), CliError> 
             quote(unused),
             names(&repositories)
         )));
+    }
+    let has_certificate =
+        |object: &Object| object.kind() == "Deployment" && traps::has_metrics_certificate(&object.value);
+    if options.strips_metrics_certificates && !objects.iter().any(has_certificate) {
+        let why = "no container of a Deployment has the argument --metrics-cert-path";
+        return Err(CliError::usage(format!("--strip-metrics-certs: {why}")));
     }
     let kinds = objects.iter().map(Object::kind).collect::<BTreeSet<_>>();
     match options.skipped_kinds.iter().find(|kind| !kinds.contains(kind.as_str())) {

@@ -56,6 +56,13 @@ pub(super) struct Choices {
     pub(super) skip_range: Option<String>,
 }
 
+impl Choices {
+    /// Name of the bundle.
+    pub(super) fn name(&self) -> String {
+        format!("{}.v{}", self.package, self.version)
+    }
+}
+
 /// Content that the input determines.
 #[derive(Debug, Default)]
 pub(super) struct Content<'a> {
@@ -69,6 +76,8 @@ pub(super) struct Content<'a> {
     pub(super) examples: &'a [Object],
     /// Deployments of the bundle before the run.
     pub(super) previous: &'a [Value],
+    /// `true` if images in all environment variables are related images.
+    pub(super) relates_variables: bool,
 }
 
 /// Combines the hand-written fields of two ClusterServiceVersions. Those of `first` come before those of `second`.
@@ -124,7 +133,8 @@ pub(super) fn csv(base: Value, choices: &Choices, content: &Content<'_>, report:
     }
     csv["apiVersion"] = json!("operators.coreos.com/v1alpha1");
     csv["kind"] = json!("ClusterServiceVersion");
-    let related = related_images(&content.deployments, list(&csv, "/spec/relatedImages"), content.previous);
+    let known = list(&csv, "/spec/relatedImages");
+    let related = related_images(&content.deployments, known, content.previous, content.relates_variables);
     let definitions = owned_definitions(&csv, content.definitions, report);
     let services = owned_services(&csv, content, report);
     graph(&mut csv, choices, report);
@@ -178,7 +188,7 @@ fn install_modes(supported: &BTreeSet<InstallMode>) -> Value {
 
 /// Name, version and upgrade edges.
 fn graph(csv: &mut Value, choices: &Choices, report: &mut Report) {
-    let name = format!("{}.v{}", choices.package, choices.version);
+    let name = choices.name();
     let known = text(csv, "/spec/version").to_owned();
     if !known.is_empty() && known != choices.version {
         let skips: Vec<&str> = list(csv, "/spec/skips").iter().filter_map(Value::as_str).collect();

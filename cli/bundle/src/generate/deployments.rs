@@ -4,10 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::{list, text};
+use olm_bundle_check::is_operand_image;
 use serde_json::{Value, json};
 
 use super::objects::Object;
 use super::summary::Report;
+use super::traps::has_metrics_certificate;
 
 /// Names of volumes that OLM adds, and their paths.
 const VOLUMES: [(&str, &str); 2] = [
@@ -42,7 +44,7 @@ pub(super) fn strategy(
         let removed = replaced_volumes(deployment, pod, is_serving, certificates, report);
         remove_volumes(pod, &removed);
     }
-    if images(&entry).iter().any(|(_, image)| image == PLACEHOLDER_IMAGE) {
+    if images(&entry, false).iter().any(|(_, image)| image == PLACEHOLDER_IMAGE) {
         report.note(format!(
             "{}: image {PLACEHOLDER_IMAGE} is that of a new project; set the image with kustomize, or --set-image \
              controller=IMAGE",
@@ -76,11 +78,16 @@ fn replaced_volumes(
             report.problem(format!(
                 "{}: {}: container {container} mounts the Secret of {} at {path}; a bundle cannot contain the \
                  Certificate, and OLM mounts the certificate of webhooks only at {}: use that path, or a Secret \
-                 that the operator creates",
+                 that the operator creates{}",
                 deployment.origin,
                 deployment.label(),
                 certificate.label(),
-                VOLUMES[0].1
+                VOLUMES[0].1,
+                if has_metrics_certificate(&deployment.value) {
+                    "; --strip-metrics-certs removes that of metrics"
+                } else {
+                    ""
+                }
             ));
         } else if certificate.is_some() {
             removed.insert(name.to_owned());
@@ -150,17 +157,20 @@ fn repository(image: &str) -> &str {
 }
 
 /// Images of a deployment of the install strategy: those of containers, by the name of deployment and container, and
-/// those in environment variables `RELATED_IMAGE_<NAME>`, by that name.
-fn images(deployment: &Value) -> Vec<(String, String)> {
+/// those in environment variables `RELATED_IMAGE_<NAME>`, by that name. With `all_variables`, also those in other
+/// variables.
+fn images(deployment: &Value, all_variables: bool) -> Vec<(String, String)> {
     let mut images = Vec::new();
     for kind in CONTAINERS {
         for container in list(deployment, &format!("/spec/template/spec/{kind}")) {
             let name = format!("{}-{}", text(deployment, "/name"), text(container, "/name"));
             images.push((name, text(container, "/image").to_owned()));
             for variable in list(container, "/env") {
-                if let Some(name) = text(variable, "/name").strip_prefix(RELATED_IMAGE) {
-                    let name = name.to_lowercase().replace('_', "-");
-                    images.push((name, text(variable, "/value").to_owned()));
+                let (name, value) = (text(variable, "/name"), text(variable, "/value"));
+                let related = name.strip_prefix(RELATED_IMAGE);
+                let other = Some(name).filter(|name| all_variables && is_operand_image(name, value));
+                if let Some(name) = related.or(other) {
+                    images.push((name.to_lowercase().replace('_', "-"), value.to_owned()));
                 }
             }
         }
@@ -170,9 +180,15 @@ fn images(deployment: &Value) -> Vec<(String, String)> {
 }
 
 /// `spec.relatedImages`: images of the deployments, then hand-written entries of the list `known`. An entry with an
-/// image of the `previous` deployments is not hand-written.
-pub(super) fn related_images(deployments: &[Value], known: &[Value], previous: &[Value]) -> Vec<Value> {
+/// image of the `previous` deployments is not hand-written. `all_variables` is that of [`images`].
+pub(super) fn related_images(
+    deployments: &[Value],
+    known: &[Value],
+    previous: &[Value],
+    all_variables: bool,
+) -> Vec<Value> {
     let mut by_image: BTreeMap<String, String> = BTreeMap::new();
+    let images = |deployment| images(deployment, all_variables);
     for (name, image) in deployments.iter().flat_map(images) {
         by_image.entry(image).or_insert(name);
     }

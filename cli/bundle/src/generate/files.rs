@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_bundle::pointer::text;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::yaml;
+use olm_cli_core::repeated_keys;
 use serde_json::{Value, json};
 
 use super::objects::Object;
@@ -37,6 +38,7 @@ impl Existing {
             if path.ends_with('/') {
                 continue;
             }
+            repeated_keys::refuse(path, content)?;
             if path.starts_with("manifests/") {
                 let objects = olm_yaml::all_from_slice(content).map_err(|error| CliError::at(path, error))?;
                 existing.manifests.insert(path.clone(), objects);

@@ -11,6 +11,7 @@ mod objects;
 mod permissions;
 mod source;
 mod summary;
+mod traps;
 mod webhooks;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use olm_bundle::InstallMode;
-use olm_bundle_check::{Level, check};
+use olm_bundle_check::{Level, TRAPS, check, name_fault};
 use olm_version::{Version, quote};
 
 use convert::{Converted, Options};
@@ -109,6 +110,13 @@ pub struct GenerateArgs {
     /// Leave out objects of this kind; may be given several times
     #[arg(long, value_name = "KIND")]
     skip_kind: Vec<String>,
+    /// Remove the arguments --metrics-cert-… of kubebuilder and the volume that they name: a bundle cannot contain the
+    /// certificate
+    #[arg(long)]
+    strip_metrics_certs: bool,
+    /// Add the images in environment variables whose name contains IMAGE to spec.relatedImages
+    #[arg(long)]
+    related_images_from_env: bool,
     /// Print the files instead of writing them
     #[arg(long, conflicts_with = "output")]
     dry_run: bool,
@@ -162,11 +170,13 @@ pub(crate) async fn run(args: GenerateArgs, session: &mut Session) -> Result<(),
     let files = existing(root)?;
     let known = Existing::parse(&files).map_err(|error| CliError::at(root.display(), error))?;
     let objects = source::read(&args.from, root, session).await?;
-    let converted = convert::convert(objects, &known, &options)?;
+    let mut converted = convert::convert(objects, &known, &options)?;
     session.check()?;
     let after = converted.generated.files(&files);
-    let errors = check(&after, None);
-    let errors: Vec<_> = errors.findings.iter().filter(|finding| finding.level == Level::Error).collect();
+    let checked = check(&after, None);
+    let traps = checked.findings.iter().filter(|finding| TRAPS.contains(&finding.rule));
+    converted.report.notes.extend(traps.map(|finding| printable(&finding.to_string())));
+    let errors: Vec<_> = checked.of(Level::Error).collect();
     if args.dry_run {
         print(&converted, session)?;
     } else {
@@ -213,7 +223,7 @@ pub(super) async fn write_project(
         },
         channels: Channels { channels: None, default: None },
         images: project.images.iter().cloned().collect(),
-        skipped_kinds: Vec::new(),
+        ..Options::default()
     };
     let known =
         Existing::parse(&Files::new()).map_err(|error| CliError::at(project.root.display(), error))?;
@@ -242,9 +252,34 @@ fn options(args: &GenerateArgs) -> Result<Options, CliError> {
         skips: args.skips.clone(),
         skip_range: args.skip_range.clone(),
     };
+    check_earlier(&choices)?;
     let channels = Channels { channels: args.channels.clone(), default: args.default_channel.clone() };
     let images: BTreeMap<_, _> = args.set_image.iter().cloned().collect();
-    Ok(Options { choices, channels, images, skipped_kinds: args.skip_kind.clone() })
+    Ok(Options {
+        choices,
+        channels,
+        images,
+        skipped_kinds: args.skip_kind.clone(),
+        strips_metrics_certificates: args.strip_metrics_certs,
+        relates_images_of_variables: args.related_images_from_env,
+    })
+}
+
+/// Checks that the names of earlier bundles can be such.
+///
+/// # Errors
+/// A version, a higher version, or the bundle itself.
+fn check_earlier(choices: &Choices) -> Result<(), CliError> {
+    let (name, version) = (choices.name(), &choices.version);
+    let replaces = choices.replaces.iter().map(|earlier| ("--replaces", earlier));
+    let skips = choices.skips.iter().flatten().map(|earlier| ("--skips", earlier));
+    for (option, earlier) in replaces.chain(skips) {
+        let itself = (*earlier == name).then(|| format!("{} is the bundle itself", quote(earlier)));
+        if let Some(fault) = itself.or_else(|| name_fault(&name, version, earlier)) {
+            return Err(CliError::usage(format!("{option}: {fault}")));
+        }
+    }
+    Ok(())
 }
 
 /// Files of the existing bundle. Empty if there is none.

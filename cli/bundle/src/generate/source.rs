@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use olm_cli_core::error::CliError;
 use olm_cli_core::manifest;
+use olm_cli_core::repeated_keys;
 use olm_cli_core::session::Session;
 use olm_version::quote;
 use serde_json::Value;
@@ -162,6 +163,7 @@ fn find(folder: &Path, excluded: Option<&Path>, files: &mut Vec<PathBuf>) -> Res
 /// Adds the objects of a text. Lists become their items.
 fn add(objects: &mut Vec<Object>, origin: &str, text: &str, is_sample: bool) -> Result<(), CliError> {
     let documents = olm_yaml::all_from_slice(text.as_bytes()).map_err(|error| CliError::at(origin, error))?;
+    repeated_keys::refuse(origin, text.as_bytes())?;
     for (number, document) in documents.into_iter().enumerate() {
         let kind = document["kind"].as_str().unwrap_or_default();
         let items = match document.get("items").and_then(Value::as_array) {

@@ -209,6 +209,15 @@ fn conversions(input: &Input, served: &mut Served, report: &mut Report) {
         }
         let webhook = &definition.value["spec"]["conversion"]["webhook"];
         let service = &webhook["clientConfig"]["service"];
+        if !service.is_object() {
+            report.problem(format!(
+                "{}: {}: spec.conversion has strategy Webhook without webhook.clientConfig.service; a bundle supports only \
+                 webhooks that its own Deployments serve",
+                definition.origin,
+                definition.label()
+            ));
+            continue;
+        }
         let target = match target(service, input) {
             Ok(target) => target,
             Err(problem) => {

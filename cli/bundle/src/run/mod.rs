@@ -21,7 +21,7 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::{ClusterArgs, ImageArgs, tagged_reference, temporary_directory};
 use olm_cli_lifecycle::rendering;
 use olm_cli_lifecycle::rollout::{self, ExpectedState};
-use olm_pack::{Image, is_layout};
+use olm_pack::{Image, is_image};
 use serde_json::{Map, Value};
 
 use self::decide::Names;
@@ -133,7 +133,7 @@ enum SubjectImage {
 /// The bundle is invalid, the cluster has objects of another owner, or the installation or the removal fails.
 pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliError> {
     let root = Path::new(&args.source);
-    let is_project = root.is_dir() && !is_bundle_dir(root) && !is_layout(root);
+    let is_project = root.is_dir() && !is_bundle_dir(root) && !is_image(root);
     if !is_project && (args.package.is_some() || !args.set_image.is_empty()) {
         let why = format!(
             "--package and --set-image are for a folder with manifests, which {} is not",
@@ -150,7 +150,7 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliE
         generate::write_project(&project, generated.path(), session).await?;
         return run_folder(generated.path(), &args.options, session).await;
     }
-    if is_layout(root) {
+    if is_image(root) {
         let (image, files) = content::of_layout(root).await?;
         return run_bundle(Subject { files, image: SubjectImage::Built(image) }, &args.options, session)
             .await;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_bundle::pointer::{list, text};
 use olm_cli_core::error::CliError;
 use olm_fbc::{ChannelEntry, PROPERTY_CSV_METADATA};
-use olm_resolve::Gvk;
+use olm_resolve::{DEPENDENCY_PROPERTIES, Gvk};
 use olm_version::VersionRelease;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ fn release(csv: &Value) -> String {
 }
 
 /// All objects of the manifests. List objects are not expanded.
-fn manifests(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<Value>, CliError> {
+pub(super) fn manifests(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<Value>, CliError> {
     let mut objects = Vec::new();
     for (path, content) in files.iter().filter(|(path, _)| path.starts_with("manifests/")) {
         let documents = olm_yaml::all_from_slice(content);
@@ -218,8 +218,13 @@ fn properties(
             }
             // The package property is built from the annotations, unless the ClusterServiceVersion has one.
             "olm.package" if place == PROPERTIES_FILE => {}
-            "olm.package" => package = property.value,
-            kind => other(kind, property.value),
+            "olm.package" => {
+                let field = |name: &str| string(place, &property, name);
+                field("packageName")?;
+                field("version")?;
+                package = property.value;
+            }
+            kind => other(kind, valued(place, &property)?),
         }
     }
     for dependency in listed(files, DEPENDENCIES_FILE, "dependencies")? {
@@ -233,7 +238,7 @@ fn properties(
                     json!({ "packageName": field("packageName")?, "versionRange": field("version")? });
                 other("olm.package.required", value);
             }
-            kind => other(kind, dependency.value),
+            kind => other(kind, valued(DEPENDENCIES_FILE, &dependency)?),
         }
     }
     other("olm.package", package);
@@ -274,6 +279,16 @@ fn annotated(csv: &Value) -> Result<Vec<Property>, CliError> {
 fn gvk(place: &str, property: &Property) -> Result<Gvk, CliError> {
     let field = |name: &str| string(place, property, name);
     Ok(Gvk { group: field("group")?, version: field("version")?, kind: field("kind")? })
+}
+
+/// Value of a property. Those of requirements must not be missing.
+fn valued(place: &str, property: &Property) -> Result<Value, CliError> {
+    let is_requirement =
+        place == DEPENDENCIES_FILE || DEPENDENCY_PROPERTIES.contains(&property.kind.as_str());
+    if property.value.is_null() && is_requirement {
+        return Err(CliError::at(place, format!("{} needs the field value", property.kind)));
+    }
+    Ok(property.value.clone())
 }
 
 fn string(place: &str, property: &Property, field: &str) -> Result<String, CliError> {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use olm_cli_core::error::CliError;
 use olm_cli_core::names::is_label;
+use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::DirectoryFolder;
 use tempfile::NamedTempFile;
@@ -35,8 +36,11 @@ impl CatalogDir {
         let step = session.progress.step(format!("reading {}", root.display()));
         let folder = DirectoryFolder::open(root).map_err(|failure| at(root, failure))?;
         let mut objects = Vec::new();
-        let read = olm_fbc::load::<CliError>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
+        let read = olm_fbc::load_authored::<CliError>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
             session.check()?;
+            for warning in olm_fbc::repeated_key_warnings(&meta) {
+                say(&format!("warning: {}: {warning}", root.display()));
+            }
             let (package, file) = (meta.owner().to_owned(), meta.origin.file.to_path_buf());
             objects.push(Located { schema: meta.schema, package, name: meta.name, file });
             Ok(())

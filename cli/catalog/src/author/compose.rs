@@ -7,6 +7,7 @@ use std::path::{Component, Path};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use olm_cli_core::error::CliError;
+use olm_cli_core::repeated_keys;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{ImageArgs, tagged_reference};
 use olm_fbc::Form;
@@ -51,6 +52,7 @@ impl Composition {
     /// The file cannot be read or is invalid. The message names file and field.
     pub(super) fn read(path: &Path) -> Result<Self, CliError> {
         let text = fs::read(path).map_err(|error| failed("read", path, &error))?;
+        repeated_keys::refuse(&path.display().to_string(), &text)?;
         Self::parse(&text).map_err(|why| CliError::at(path.display(), why))
     }
 

@@ -7,16 +7,17 @@ use std::io::{self, Cursor, Read};
 use std::path::{Path, PathBuf};
 
 use olm_cli_core::error::CliError;
+use olm_cli_core::output::counted;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::DirectoryFolder;
-use olm_fbc::{Folder, Limits};
+use olm_fbc::{Finding, Folder, Limits, validate_folder};
 use olm_resolve::Indexing;
 
 use super::catalog_dir::{CatalogDir, NewFile, at, failed};
 use super::catalog_text::CatalogText;
 use crate::package::{CatalogPackage, missing};
-use crate::validate::{finding_line, summary};
+use crate::validate::finding_line;
 
 /// Edited files of a catalog.
 pub(super) struct Edits<'a> {
@@ -71,23 +72,46 @@ impl<'a> Edits<'a> {
         CatalogPackage::new(&root, name, &lines, Indexing::default())
     }
 
-    /// Fails with the findings of `validate` on the edited catalog, which are printed.
+    /// Fails with the errors of `validate` that the edited catalog has and the catalog had not, which are printed.
     ///
     /// # Errors
     /// [`CliError::Findings`].
     pub(super) fn check(&self, session: &Session) -> Result<(), CliError> {
-        let root = self.catalog.root();
-        let report = {
-            let _step = session.progress.step(format!("checking {}", root.display()));
-            olm_fbc::validate_folder(&self.folder()?, &Limits::default(), false)
-        };
-        session.check()?;
-        if report.is_valid() {
+        let errors = self.added_errors(session)?;
+        if errors.is_empty() {
             return Ok(());
         }
-        report.findings.iter().for_each(|finding| say(&finding_line(finding)));
-        say(&format!("{}: {} after the change, no file was changed", root.display(), summary(&report)));
+        errors.iter().for_each(|finding| say(&finding_line(finding)));
+        let what = counted(errors.len(), "error");
+        say(&format!("{}: {what} after the change, no file was changed", self.catalog.root().display()));
         Err(CliError::Findings)
+    }
+
+    /// Errors of `validate` that the edited catalog has and the catalog had not. Others are mentioned.
+    ///
+    /// # Errors
+    /// The folder cannot be opened.
+    pub(super) fn added_errors(&self, session: &Session) -> Result<Vec<Finding>, CliError> {
+        let root = self.catalog.root();
+        let step = session.progress.step(format!("checking {}", root.display()));
+        let after = validate_folder(&self.folder()?, &Limits::default(), false);
+        session.check()?;
+        if after.is_valid() {
+            return Ok(Vec::new());
+        }
+        let folder = DirectoryFolder::open(root).map_err(|failure| at(root, failure))?;
+        let before = validate_folder(&folder, &Limits::default(), false);
+        session.check()?;
+        drop(step);
+        let added: Vec<Finding> = after.errors_since(&before).into_iter().cloned().collect();
+        if added.is_empty() {
+            let what = counted(after.errors().count(), "error");
+            say(&format!(
+                "warning: {}: the catalog has {what} that it had before; `validate` lists them",
+                root.display()
+            ));
+        }
+        Ok(added)
     }
 
     /// Writes the files. One without content is deleted. No file changes before the content of all is on disk: after

@@ -21,6 +21,7 @@ pub(crate) mod render;
 pub(crate) mod template;
 mod yaml_lines;
 
+pub(crate) use add::named_bundle_dir;
 pub use bundle::{CatalogBundle, catalog_bundle};
 pub(crate) use catalog_dir::{check_empty, write_directory};
 pub use catalog_dir::{failed, require_package_name, write_whole};

@@ -10,7 +10,7 @@ use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{ClusterArgs, ImageArgs, tagged_reference};
 use olm_oci::{Limits, Puller, PushedBlob, RawManifest, Reference};
-use olm_pack::{Image, is_layout, read_layout};
+use olm_pack::{Image, is_image, read_whole_layout};
 use serde::Serialize;
 
 use super::build;
@@ -68,8 +68,8 @@ pub struct PushedImage {
 /// ClusterCatalog does not serve it in time.
 pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), CliError> {
     let reference = tagged_reference(&args.reference)?;
-    let image = if is_layout(&args.source) {
-        read_layout(&args.source)?
+    let image = if is_image(&args.source) {
+        read_whole_layout(&args.source)?
     } else {
         build::image_of(&args.source, session)?.image
     };

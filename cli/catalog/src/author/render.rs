@@ -4,14 +4,17 @@
 use std::cell::Cell;
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use olm_cli_core::bundle_source::{self, of_image, read_bundle_dir};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs};
+use olm_fbc::{PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
 use olm_oci::{ImageLabels, Reference};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::bundle::{CatalogBundle, catalog_bundle};
+use super::bundle::{CatalogBundle, catalog_bundle, manifests};
 use super::catalog_dir::at;
 
 /// Number of bundles that are pulled in parallel.
@@ -81,6 +84,27 @@ pub(crate) fn bundle_dir(
     let render = |image: &str| catalog_bundle(&files, image).map_err(|failure| at(root, failure));
     let unnamed = render("")?;
     render(&image(&unnamed))
+}
+
+/// Converts the bundle in the directory `root` to an object without image, which has the manifests instead, as that of
+/// `opm`.
+///
+/// # Errors
+/// The directory contains no valid bundle. The message names the directory.
+pub(crate) fn bundle_dir_without_image(root: &Path) -> Result<Value, CliError> {
+    let files = read_bundle_dir(root)?;
+    let mut object = catalog_bundle(&files, "").map_err(|failure| at(root, failure))?.object;
+    let manifests = manifests(&files).map_err(|failure| at(root, failure))?;
+    let encoded = manifests.iter().map(|manifest| {
+        let data = BASE64.encode(manifest.to_string());
+        json!({ "type": PROPERTY_BUNDLE_OBJECT, "value": { "data": data } })
+    });
+    if let Some(properties) = object["properties"].as_array_mut() {
+        properties.retain(|property| property["type"] != PROPERTY_CSV_METADATA);
+        properties.extend(encoded);
+    }
+    object.as_object_mut().map(|fields| fields.remove("image"));
+    Ok(object)
 }
 
 /// All objects of a catalog folder.

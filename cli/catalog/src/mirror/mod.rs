@@ -22,7 +22,7 @@ use olm_cli_core::output::FormatArgs;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, Source, one_catalog, tagged_reference};
-use olm_fbc::Form;
+use olm_fbc::{Form, validate_metas};
 use olm_oci::{Limits, Puller, Reference, Selector};
 use olm_version::names::is_dns_label;
 use olm_version::quote;
@@ -272,8 +272,9 @@ async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
         CatalogContent::Image(image) if is_whole => Content::Registry(image),
         CatalogContent::Directory(root) if is_whole => Content::Built(build::image_of(&root, session)?.image),
         _ => {
+            let before = validate_metas(&metas);
             metas = args.selection.apply(&args.source, metas)?.metas;
-            let files = catalog_files(&args.source, metas.clone(), Form::Json)?;
+            let files = catalog_files(&args.source, metas.clone(), Form::Json, &before)?;
             Content::Built(olm_pack::Image::catalog(&files)?)
         }
     };

@@ -26,6 +26,7 @@ rules! {
     PROPERTIES "CATALOG-2" "The version and the requirements of a bundle can be read"
     STRANDED "GRAPH-3" "A bundle has an upgrade while one of its channels has a higher version"
     MINOR_GAP "GRAPH-5" "The last patch of a minor version has an upgrade to a later minor version of its channel"
+    SKIP_RANGE "GRAPH-6" "The skipRange of a bundle has lower versions only"
     MISSING "IMAGE-1" "The image exists"
     UNREADABLE "IMAGE-2" "The registry returns the manifest of the image, which matches its digest"
     ARCHITECTURE "IMAGE-3" "The image has the required architectures"

@@ -1,10 +1,12 @@
 //! Checks that need no registry: upgrade paths (docs/design/cli.md#ways-forward) and properties. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle_check::range_fault;
 use olm_resolve::{Offer, Origin};
+use olm_version::{Range, quote};
 
-use super::finding::{Finding, MINOR_GAP, PROPERTIES, STRANDED};
+use super::finding::{Finding, MINOR_GAP, PROPERTIES, SKIP_RANGE, STRANDED};
 use crate::package::CatalogPackage;
 
 /// Checks one package. `versions` is `true` to report invalid versions, which `validate` reports, too.
@@ -26,7 +28,31 @@ pub(super) fn check(package: &CatalogPackage, versions: bool) -> Vec<Finding> {
             add(rule, message);
         }
     }
+    findings.extend(skip_ranges(package));
     findings
+}
+
+/// Reports ranges with higher versions than that of their bundle, and without lower ones.
+fn skip_ranges(package: &CatalogPackage) -> Vec<Finding> {
+    let mut found: BTreeMap<(&str, &str), (Vec<&str>, String)> = BTreeMap::new();
+    for channel in &package.content.channels {
+        for entry in channel.entries.iter().filter(|entry| !entry.skip_range.is_empty()) {
+            // `validate` reports an invalid range.
+            let version = package.offer(&entry.name).and_then(|offer| offer.version().ok());
+            if let (Ok(range), Some(version)) = (Range::parse(&entry.skip_range), version)
+                && let Some(fault) = range_fault(&range, version.version())
+            {
+                let place =
+                    found.entry((&entry.name, &entry.skip_range)).or_insert_with(|| (Vec::new(), fault));
+                place.0.push(&channel.name);
+            }
+        }
+    }
+    let finding = |((bundle, range), (channels, fault)): ((&str, &str), (Vec<&str>, String))| {
+        let message = format!("skipRange {} of channel {}: {fault}", quote(range), channels.join(", "));
+        Finding::of_bundle(SKIP_RANGE, &package.name, bundle, message)
+    };
+    found.into_iter().map(finding).collect()
 }
 
 /// Fault of the upgrades from a bundle that is not the highest of its channels.
@@ -139,6 +165,28 @@ mod tests {
         ];
         for (channels, expected) in cases {
             assert_eq!(findings(channels), expected, "{channels:?}");
+        }
+    }
+
+    #[test]
+    fn skip_range_without_lower_or_with_higher_versions_is_found() {
+        let found = |range: &str| {
+            let entry = json!({ "name": "p.v1.1.0", "skipRange": range });
+            let channel = |name: &str| json!({ "schema": "olm.channel", "package": "p", "name": name, "entries": [entry] });
+            checked(&[channel("a"), channel("b"), bundle("1.1.0", &[])], false)
+        };
+        for range in ["", ">=1.0.0 <1.1.0", "<=1.1.0", "what"] {
+            assert_eq!(found(range), Vec::<String>::new(), "{range}");
+        }
+        let higher = found(">=1.0.0 <2.0.0");
+        assert!(higher[0].starts_with("GRAPH-6 p.v1.1.0 skipRange \">=1.0.0 <2.0.0\" of channel a, b: the range has higher versions than 1.1.0"), "{higher:?}");
+        assert_eq!(higher.len(), 1);
+        for range in [">=1.1.0 <1.1.0", ">=1.1.0 <=1.1.0"] {
+            let empty = found(range);
+            assert!(
+                empty[0].ends_with("the range has no version lower than 1.1.0, so that it has no effect"),
+                "{empty:?}"
+            );
         }
     }
 

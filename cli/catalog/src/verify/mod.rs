@@ -45,7 +45,8 @@ once all images pass.
 
 A bundle has no way on if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
 the last patch of a minor version and its channel continues without it (GRAPH-5). A patch that is released after the \
-next minor version causes this if that minor version neither replaces nor skips it.";
+next minor version causes this if that minor version neither replaces nor skips it. A skipRange with higher versions \
+makes an upgrade of a downgrade, and one without lower versions has no effect (GRAPH-6).";
 
 /// Arguments of `olm catalog verify`.
 #[derive(Debug, Args)]
@@ -57,6 +58,7 @@ Rules:
   CATALOG-2  version and requirements of a bundle can be read
   GRAPH-3    a bundle has an upgrade while one of its channels has a higher version
   GRAPH-5    the last patch of a minor version has an upgrade within its channel
+  GRAPH-6    the skipRange of a bundle has lower versions only
   IMAGE-1    the image exists
   IMAGE-2    the registry returns the manifest, which matches its digest
   IMAGE-3    the image has the required architectures

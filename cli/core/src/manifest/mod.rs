@@ -135,11 +135,15 @@ impl CheckedFile {
 
     fn new(file: &str, text: &str) -> Self {
         let mut checked = Self::default();
-        let mut documents = Stream::new(text.as_bytes(), Limits::default());
+        let mut documents = Stream::new(text.as_bytes(), Limits::default()).with_repeated_keys();
         let schema = rules::schema();
         loop {
             let document = documents.next(|json, _| olm_yaml::json::to_value(json));
             let first = documents.position().line;
+            checked.findings.extend(documents.repeated_keys().iter().map(|key| {
+                let path = shown_path(&key.path);
+                (key.line, format!("{path}: the key is in line {}, too: remove one of the two", key.first))
+            }));
             match document {
                 Ok(None) => break,
                 Ok(Some(Value::Null)) => {}
@@ -326,6 +330,10 @@ mod tests {
             (
                 "      version: 1.10\n",
                 "x.yaml:11: spec.source.catalog.version: expected a string, found the number 1.1\n  quote it: version: \"1.10\"",
+            ),
+            (
+                "      version: 1.x\n      version: 2.x\n",
+                "x.yaml:12: spec.source.catalog.version: the key is in line 11, too: remove one of the two",
             ),
             (
                 "      channels: latest\n",

@@ -11,7 +11,7 @@ mod platform;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use olm_fbc::Meta;
+use olm_fbc::{Duplicates, Meta};
 use olm_version::quote;
 
 pub use cluster::{Cluster, ClusterArgs};
@@ -21,6 +21,8 @@ pub use kinds::{ApiKind, Crd, OwnedKind, listed, of_extensions, owner};
 
 use crate::classic_kinds;
 use crate::error::CliError;
+use crate::output::printable;
+use crate::progress::say;
 use crate::session::Session;
 
 /// Catalog source as given on the command line.
@@ -130,6 +132,38 @@ impl Access {
         self.read_parsed(&Source::parse(source)?, source, session, sink).await
     }
 
+    /// [`Self::read`] for a command that changes no choice by the order of the objects: objects that occur twice are a
+    /// warning.
+    ///
+    /// # Errors
+    /// Errors of the source and of `sink`.
+    pub async fn read_with_duplicates(
+        &self,
+        source: &str,
+        session: &Session,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CliError> {
+        let mut warnings = Vec::new();
+        let parsed = Source::parse(source)?;
+        let mut duplicates = Duplicates::default();
+        let mut pass = |catalog: &str, meta: Meta| {
+            warnings.extend(duplicates.add(&meta).err());
+            sink(catalog, meta)
+        };
+        match &parsed {
+            Source::Cluster(_) => self.read_parsed(&parsed, source, session, &mut pass).await?,
+            Source::Directory(root) => {
+                read_folder(source, &DirectoryFolder::open(root)?, session, &mut pass)?;
+            }
+            Source::Image(reference) => {
+                let content = self.images.pull(reference, olm_oci::catalog_folder, session).await?;
+                read_folder(source, &DirectoryFolder::open(content.path())?, session, &mut pass)?;
+            }
+        }
+        warnings.iter().for_each(|warning| say(&format!("warning: {source}: {}", printable(warning))));
+        Ok(())
+    }
+
     /// [`Self::read`] of a source whose kind is known, such as an image that the cluster names.
     async fn read_parsed(
         &self,
@@ -139,10 +173,10 @@ impl Access {
         sink: &mut Sink<'_>,
     ) -> Result<(), CliError> {
         match source {
-            Source::Directory(root) => read_folder(name, &DirectoryFolder::open(root)?, session, sink),
+            Source::Directory(root) => read_single(name, &DirectoryFolder::open(root)?, session, sink),
             Source::Image(reference) => {
                 let content = self.images.pull(reference, olm_oci::catalog_folder, session).await?;
-                read_folder(name, &DirectoryFolder::open(content.path())?, session, sink)
+                read_single(name, &DirectoryFolder::open(content.path())?, session, sink)
             }
             Source::Cluster(name) => {
                 let cluster = self.cluster.connect().await?;
@@ -180,6 +214,25 @@ impl Access {
 /// Callback for the objects of a catalog, one at a time, with the catalog's name.
 pub(crate) type Sink<'a> = dyn FnMut(&str, Meta) -> Result<(), CliError> + Send + 'a;
 
+/// [`read_folder`] of a catalog in which no package, channel or bundle occurs twice: a reader would show one of them
+/// only, or mix both.
+fn read_single(
+    catalog: &str,
+    folder: &DirectoryFolder,
+    session: &Session,
+    sink: &mut Sink<'_>,
+) -> Result<(), CliError> {
+    let mut duplicates = Duplicates::default();
+    read_folder(catalog, folder, session, &mut |name, meta| {
+        duplicates.add(&meta).map_err(|fault| {
+            let advice = "all files below a directory are one catalog: remove one of the two, or choose one of its \
+                          subdirectories";
+            CliError::at(catalog, format!("{fault}; {advice}"))
+        })?;
+        sink(name, meta)
+    })
+}
+
 fn read_folder(
     catalog: &str,
     folder: &DirectoryFolder,
@@ -195,10 +248,12 @@ fn read_folder(
         let place = format!("{catalog}: {}", meta.origin);
         accept(catalog, &place, meta, sink)
     };
-    let mut is_refused = false;
-    let read = olm_fbc::load::<CliError>(folder, &olm_fbc::Limits::default(), &mut |meta| {
+    let (mut is_refused, mut warnings) = (false, Vec::new());
+    let read = olm_fbc::load_authored::<CliError>(folder, &olm_fbc::Limits::default(), &mut |meta| {
+        warnings.extend(olm_fbc::repeated_key_warnings(&meta).map(|finding| finding.to_string()));
         pass(meta).inspect_err(|_| is_refused = true)
     });
+    warnings.iter().for_each(|warning| say(&format!("warning: {catalog}: {}", printable(warning))));
     read.map_err(|failure| match is_refused {
         true => failure,
         false => CliError::at(catalog, format!("{failure}\nrun `validate` for all errors of the catalog")),
@@ -213,7 +268,7 @@ fn accept(catalog: &str, place: &str, meta: Meta, sink: &mut Sink<'_>) -> Result
         let shown: String = shown.trim_end().chars().take(200).collect();
         return Err(CliError::operational(format!(
             "{place}: an object has no schema: '{}'{hint}",
-            crate::output::printable(&shown)
+            printable(&shown)
         )));
     }
     sink(catalog, meta)

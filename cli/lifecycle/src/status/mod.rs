@@ -1,7 +1,8 @@
 //! `olm status`: shows the health of extensions, including each object of their revisions
 //! (docs/design/cli.md#reading-commands).
 //!
-//! [`observe`] reads the cluster, [`tree`], [`objects`] and [`health`] derive the state, [`text`] prints it. Nothing is changed.
+//! [`observe`] reads the cluster, [`tree`], [`objects`] and [`health`] derive the state, [`text`] prints it. Nothing is
+//! changed.
 
 pub mod age;
 pub mod health;

@@ -68,7 +68,7 @@ fn reports_are_bounded_for_hostile_bundles() {
     let pods: String =
         (0..3000).map(|n| format!("---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}}}\n")).collect();
     let report = check(&Files::good().with("manifests/p.yaml", &pods).0, None);
-    assert_eq!((report.findings.len(), report.omitted), (100, 2900));
+    assert_eq!((report.findings.len(), report.omitted), (101, 2900));
     let deep =
         format!("kind: ConfigMap\nmetadata: {{name: c}}\ndata: {}{}", "[".repeat(20_000), "]".repeat(20_000));
     assert_eq!(Files::good().with("manifests/d.yaml", &deep).findings().len(), 1);

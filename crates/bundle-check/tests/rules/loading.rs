@@ -66,6 +66,8 @@ fn all_unreadable_files_are_reported_at_once() {
              [FILE-2]",
             "error: manifests/b.yaml:3: Secret: unable to decode \"manifests/b.yaml\": json: cannot unmarshal bool into Go \
              struct field ObjectMeta.metadata.name of type string [FILE-2]",
+            "warning: manifests/b.yaml:3: opm and classic OLM read only the first document of a file, which is not this one: move \
+             this object to a file of its own [FILE-8]",
             "error: manifests/csv.yaml:43: ClusterServiceVersion lamp.v1.2.0: \
              spec.install.spec.deployments[0].spec.template.spec.containers[0].env[0].value: cannot convert int64 to string: the \
              value is 1; quote a string [FILE-2]",

@@ -21,8 +21,9 @@ fn failed_install_checks_are_errors_at_the_manifest() {
     let map = |name: &str, text: &str| {
         format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata: {{a: {text}}}\n")
     };
-    let twice = format!("{}---\n{}", map("c", "b"), map("c", "d"));
-    let found = Files::good().with("manifests/c.yaml", &twice).findings();
+    let files =
+        Files::good().with("manifests/c.yaml", &map("c", "b")).with("manifests/d.yaml", &map("c", "d"));
+    let found = files.findings();
     let [only] = found.as_slice() else { panic!("{found:?}") };
     assert!(only.starts_with("error: manifests/c.yaml:1: ConfigMap \"c\" occurs 2 times"), "{only}");
     assert!(only.ends_with("[RENDER-2]"), "{only}");

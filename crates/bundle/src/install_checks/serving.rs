@@ -117,7 +117,9 @@ fn choices(webhook: &Value, field: &str) -> Vec<String> {
 /// Checks the conversion webhook of a CRD.
 pub(super) fn conversion(object: &Value) -> Vec<String> {
     const FIELD: &str = "spec.conversion.webhook";
-    let Some(webhook) = object.pointer("/spec/conversion/webhook") else {
+    // The API server accepts an empty webhook with strategy None.
+    let is_used = text(object, "/spec/conversion/strategy") == "Webhook";
+    let Some(webhook) = object.pointer("/spec/conversion/webhook").filter(|_| is_used) else {
         return Vec::new();
     };
     let mut found = service_reference(webhook, FIELD);

@@ -154,7 +154,9 @@ fn reduce(
     let entries = reduce_channels(&content, selection, &mut kept)?;
     let current = content.packages.first().map(|package| package.default_channel.as_str());
     let channel = default.or(current).unwrap_or_default();
-    if !channel.is_empty() && !entries.contains_key(channel) {
+    // A default channel that the package never had is for the validation to refuse.
+    let is_lost = default.is_some() || content.channels.iter().any(|known| known.name == channel);
+    if !channel.is_empty() && is_lost && !entries.contains_key(channel) {
         return Err(SubsetError::DefaultChannel {
             package: name.to_owned(),
             channel: channel.to_owned(),

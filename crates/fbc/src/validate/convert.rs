@@ -65,7 +65,7 @@ pub(super) struct Notice {
 }
 
 /// Builds the model. Returns it with the errors in the order of upstream's checks.
-pub(super) fn convert(documents: Documents) -> (Model, Vec<(String, Origin)>) {
+pub(super) fn convert(documents: Documents) -> (Model, Vec<Problem>) {
     let mut conversion = Conversion { complete: !documents.incomplete, ..Conversion::default() };
     documents.packages.into_iter().for_each(|package| conversion.package(package));
     documents.channels.into_iter().for_each(|channel| conversion.channel(channel));
@@ -77,24 +77,38 @@ pub(super) fn convert(documents: Documents) -> (Model, Vec<(String, Origin)>) {
     (conversion.model, conversion.problems)
 }
 
+/// Error in the words of upstream.
+#[derive(Debug)]
+pub(super) struct Problem {
+    pub(super) message: String,
+    pub(super) origin: Origin,
+    /// Position of the object that it repeats.
+    pub(super) first: Option<Origin>,
+}
+
 #[derive(Default)]
 struct Conversion {
     model: Model,
-    problems: Vec<(String, Origin)>,
+    problems: Vec<Problem>,
     /// `true` if every object could be parsed.
     complete: bool,
     /// Package and name of every entry of every channel, including rejected channels.
     listed: BTreeSet<(String, String)>,
     /// Entries of the last channel of each package.
     last_entries: BTreeMap<String, (BTreeSet<String>, Origin)>,
-    /// Package and name of every bundle.
-    bundles: BTreeSet<(String, String)>,
+    /// Every bundle by package and name.
+    bundles: BTreeMap<(String, String), Origin>,
     deprecated: BTreeSet<String>,
 }
 
 impl Conversion {
     fn problem(&mut self, message: String, origin: &Origin) {
-        self.problems.push((message, origin.clone()));
+        self.problems.push(Problem { message, origin: origin.clone(), first: None });
+    }
+
+    /// Reports an object that repeats the one at `first`.
+    fn duplicate(&mut self, message: String, origin: &Origin, first: &Origin) {
+        self.problems.push(Problem { message, origin: origin.clone(), first: Some(first.clone()) });
     }
 
     /// Reports a missing object. Valid only if every object could be parsed.
@@ -109,8 +123,9 @@ impl Conversion {
             return self.problem("config contains package with no name".to_owned(), &origin);
         }
         let name = quote(&package.name);
-        if self.model.contains_key(&package.name) {
-            return self.problem(format!("duplicate package {name}"), &origin);
+        if let Some(known) = self.model.get(&package.name) {
+            let first = known.origin.clone();
+            return self.duplicate(format!("duplicate package {name}"), &origin, &first);
         }
         let problems = label_problems(&package.name);
         if !problems.is_empty() {
@@ -131,8 +146,13 @@ impl Conversion {
         if channel.name.is_empty() {
             return self.problem(format!("package {package} contains channel with no name"), &origin);
         }
-        if known.channels.contains_key(&channel.name) {
-            return self.problem(format!("package {package} has duplicate channel {name}"), &origin);
+        if let Some(known) = known.channels.get(&channel.name) {
+            let first = known.origin.clone();
+            return self.duplicate(
+                format!("package {package} has duplicate channel {name}"),
+                &origin,
+                &first,
+            );
         }
         let mut entries = BTreeMap::new();
         let mut twice = Vec::new();
@@ -169,9 +189,10 @@ impl Conversion {
             return bundle.faults.into_iter().for_each(|fault| self.problem(fault, &origin));
         }
         let key = (bundle.package.clone(), bundle.name.clone());
-        if !self.bundles.insert(key.clone()) {
-            return self.problem(format!("package {package} has duplicate bundle {name}"), &origin);
+        if let Some(first) = self.bundles.get(&key).cloned() {
+            return self.duplicate(format!("package {package} has duplicate bundle {name}"), &origin, &first);
         }
+        self.bundles.insert(key.clone(), origin.clone());
         bundle.faults.iter().for_each(|fault| self.problem(fault.clone(), &origin));
         if !self.listed.contains(&key) {
             let message = format!("package {package}, bundle {name} not found in any channel entries");
@@ -259,7 +280,7 @@ impl Conversion {
         let Some(known) = self.model.get_mut(package) else { return };
         match reference.schema.as_str() {
             SCHEMA_BUNDLE => {
-                if !self.bundles.contains(&(package.to_owned(), reference.name.clone())) {
+                if !self.bundles.contains_key(&(package.to_owned(), reference.name.clone())) {
                     let message =
                         format!("cannot deprecate bundle {name} for package {owner}: bundle not found");
                     return self.absence(message, &origin);

@@ -10,6 +10,7 @@
 
 mod convert;
 mod documents;
+mod duplicates;
 pub(crate) mod graph;
 mod model;
 mod names;
@@ -17,6 +18,8 @@ mod report;
 mod strict;
 mod tree;
 
+use convert::Problem;
+pub use duplicates::Duplicates;
 pub use report::{Finding, Report, Severity};
 
 use crate::{
@@ -24,6 +27,7 @@ use crate::{
     folder::{content_files, load_file},
 };
 use documents::Documents;
+use olm_version::quote;
 
 /// Incremental validation of a catalog. Only a few fields of each bundle are kept.
 #[derive(Debug, Default)]
@@ -42,6 +46,7 @@ impl Validator {
         if let Err(message) = self.documents.add(meta) {
             self.error(message, Some(meta.origin.clone()));
         }
+        self.warnings.extend(repeated_key_warnings(meta));
         if self.strict {
             let skipped = meta.unread.map(|line| {
                 let origin = Origin { line, ..meta.origin.clone() };
@@ -67,6 +72,7 @@ impl Validator {
 
     fn error(&mut self, message: String, origin: Option<Origin>) {
         self.reference_message.get_or_insert_with(|| message.clone());
+        let message = shortened(message);
         self.errors.push(Finding { severity: Severity::Error, scope: Vec::new(), message, origin });
     }
 
@@ -74,7 +80,12 @@ impl Validator {
     fn finish(mut self) -> Report {
         let complete = !self.documents.incomplete;
         let (model, problems) = convert::convert(std::mem::take(&mut self.documents));
-        for (message, origin) in problems {
+        for Problem { message, origin, first } in problems {
+            self.reference_message.get_or_insert_with(|| message.clone());
+            let message = match first {
+                Some(first) => format!("{message}; the first one is in {first}"),
+                None => message,
+            };
             self.error(message, Some(origin));
         }
         // If an object is missing, the graph of its package is inconclusive.
@@ -88,6 +99,38 @@ impl Validator {
         self.errors.extend(self.warnings);
         Report { findings: self.errors, reference_message: self.reference_message }
     }
+}
+
+/// Most characters of a message that quotes an object.
+const QUOTED: usize = 300;
+
+/// Message that ends after the start of a quoted object.
+fn shortened(message: String) -> String {
+    if !message.starts_with("object '") {
+        return message;
+    }
+    match message.char_indices().nth(QUOTED) {
+        Some((end, _)) => format!("{}…' is missing root schema field", &message[..end]),
+        None => message,
+    }
+}
+
+/// Warnings about repeated keys of an object that was read by [`load_authored`](crate::load_authored), each in the
+/// line of the key.
+pub fn repeated_key_warnings(meta: &Meta) -> impl Iterator<Item = Finding> {
+    meta.repeated_keys.iter().map(|key| {
+        let advice = match (key.path.as_slice(), meta.schema.as_str()) {
+            ([name], _)
+                if ["schema", "package", "name", "entries", "properties"].contains(&name.as_str()) =>
+            {
+                "separate two objects by a line `---`, else only the last one exists"
+            }
+            _ => "only the last value is used: remove one of the two",
+        };
+        let message =
+            format!("the key {} is in line {}, too: {advice}", quote(&key.path.join(".")), key.first);
+        warning(message, Origin { line: key.line, ..meta.origin.clone() })
+    })
 }
 
 /// Fault for which upstream rejects objects, in its words.
@@ -117,13 +160,20 @@ pub(crate) fn check_metas(metas: &[Meta]) -> Result<(), Fault> {
     validator.finish().reference_message.map_or(Ok(()), |message| Err(Fault::Model(message)))
 }
 
+/// Validates a catalog that was read already.
+pub fn validate_metas(metas: &[Meta]) -> Report {
+    let mut validator = Validator::default();
+    metas.iter().for_each(|meta| validator.add(meta));
+    validator.finish()
+}
+
 fn warning(message: String, origin: Origin) -> Finding {
     Finding { severity: Severity::Warning, scope: Vec::new(), message, origin: Some(origin) }
 }
 
 /// Validates a catalog folder. An unreadable file does not prevent checks of the others.
 ///
-/// `strict` adds warnings about faults that upstream does not check: property values that are null, the contract of
+/// Repeated keys are warnings: an object may be lost. `strict` adds warnings about faults that upstream does not check: property values that are null, the contract of
 /// all objects (docs/design/catalogd.md#schemas), unknown schemas with the reserved prefix, skipped text.
 pub fn validate_folder(folder: &impl Folder, limits: &Limits, strict: bool) -> Report {
     let mut validator = Validator { strict, ..Validator::default() };
@@ -131,7 +181,7 @@ pub fn validate_folder(folder: &impl Folder, limits: &Limits, strict: bool) -> R
         Err(error) => validator.add_failure(&error),
         Ok(files) => {
             for path in files {
-                let loaded = load_file::<LoadError>(folder, &path, limits, &mut |meta| {
+                let loaded = load_file::<LoadError>(folder, &path, limits, true, &mut |meta| {
                     validator.add(&meta);
                     Ok(())
                 });

@@ -1,5 +1,6 @@
 //! Result of a validation.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -12,7 +13,7 @@ use crate::Origin;
 pub enum Severity {
     /// `opm validate` rejects the catalog.
     Error,
-    /// Upstream accepts it. Reported in strict mode only.
+    /// Upstream accepts it. All but repeated keys are reported in strict mode only.
     Warning,
 }
 
@@ -46,6 +47,15 @@ impl fmt::Display for Finding {
     }
 }
 
+/// Scope and message of an error without the names of objects at its end, and the number of their words.
+fn kind_and_size(finding: &Finding) -> (String, usize) {
+    let message = finding.message.split("; the first one is in ").next().unwrap_or_default();
+    let (kind, names) =
+        message.split_once(": ").or_else(|| message.split_once(" [")).unwrap_or((message, ""));
+    let scope = finding.scope.join(": ");
+    (format!("{scope}: {kind}"), 1 + names.split_whitespace().count())
+}
+
 /// Findings of a validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
@@ -67,8 +77,69 @@ impl Report {
         self.findings.iter().filter(|finding| finding.severity == Severity::Error)
     }
 
-    /// Findings of strict mode.
+    /// Errors that the catalog did not have at the time of the report `before`. An error about the same part is the same
+    /// one unless it names more objects.
+    pub fn errors_since(&self, before: &Self) -> Vec<&Finding> {
+        let (known, now) = (before.error_sizes(), self.error_sizes());
+        let is_new = |finding: &&Finding| {
+            let (kind, _) = kind_and_size(finding);
+            now.get(&kind) > known.get(&kind)
+        };
+        self.errors().filter(is_new).collect()
+    }
+
+    /// Number of objects that the errors of each kind name.
+    fn error_sizes(&self) -> BTreeMap<String, usize> {
+        let mut sizes = BTreeMap::new();
+        for finding in self.errors() {
+            let (kind, size) = kind_and_size(finding);
+            *sizes.entry(kind).or_default() += size;
+        }
+        sizes
+    }
+
+    /// Findings for which upstream does not reject it.
     pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().filter(|finding| finding.severity == Severity::Warning)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(errors: &[(&str, &str)]) -> Report {
+        let finding = |(scope, message): &(&str, &str)| Finding {
+            severity: Severity::Error,
+            scope: vec![(*scope).to_owned()],
+            message: (*message).to_owned(),
+            origin: None,
+        };
+        Report { findings: errors.iter().map(finding).collect(), reference_message: None }
+    }
+
+    #[test]
+    fn error_is_new_if_its_part_had_none_or_it_names_more() {
+        const HEADS: &str = "multiple channel heads found in graph";
+        let heads = |names: &str| format!("{HEADS}: {names}");
+        let before = [
+            ("c", heads("a, b")),
+            ("d", "duplicate bundle \"x\"; the first one is in f:1: document 1".to_owned()),
+        ];
+        for (after, expected) in [
+            (vec![], 0),
+            (vec![("c", heads("a, b"))], 0),
+            (vec![("c", heads("a, z"))], 0),
+            (vec![("c", heads("a, b, z"))], 1),
+            (vec![("e", heads("a, b"))], 1),
+            (vec![("d", "duplicate bundle \"x\"; the first one is in f:9: document 1".to_owned())], 0),
+            (vec![("d", "duplicate bundle \"y\"; the first one is in f:9: document 1".to_owned())], 1),
+            (vec![("c", heads("a, b")), ("c", "no channel head found in graph".to_owned())], 1),
+        ] {
+            let borrowed = |list: &[(&'static str, String)]| -> Report {
+                report(&list.iter().map(|(scope, text)| (*scope, text.as_str())).collect::<Vec<_>>())
+            };
+            assert_eq!(borrowed(&after).errors_since(&borrowed(&before)).len(), expected, "{after:?}");
+        }
     }
 }

@@ -5,9 +5,11 @@
 
 mod canonical;
 mod number;
+mod repeated_keys;
 mod scan;
 
 pub use canonical::{Canonical, Kind, Member, canonicalize};
+pub use repeated_keys::has_repeated_keys;
 
 pub(crate) use number::Decimal;
 

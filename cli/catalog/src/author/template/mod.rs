@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use futures::{StreamExt, TryStreamExt, stream};
 use olm_cli_core::error::CliError;
 use olm_cli_core::manifest;
+use olm_cli_core::repeated_keys;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
 use olm_fbc::template::{BundleIdentity, Template, TemplateError};
@@ -123,6 +124,7 @@ pub(crate) async fn run(command: TemplateCommand, session: &mut Session) -> Resu
     let text = manifest::text(&args.file, limit, session).await?;
     let file = if args.file == "-" { "standard input" } else { &args.file };
     let of_file = |error: TemplateError| CliError::at(file, error);
+    repeated_keys::refuse(file, text.as_bytes())?;
     let template = Template::parse(text.as_bytes()).map_err(of_file)?;
     let bundles = pull(template.images(), &args.images, session).await?;
     let metas = expand(&template, bundles).map_err(of_file)?;

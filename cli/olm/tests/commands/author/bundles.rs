@@ -174,3 +174,22 @@ async fn unpack_refuses_what_is_no_bundle() {
     let ran = olm(&fixture, "unpack bundle.oci target").await;
     assert!(ran.code == 1 && ran.stderr.contains("the content has digest sha256:"), "{}", ran.stderr);
 }
+
+#[tokio::test]
+async fn archive_of_an_image_is_read_as_its_layout() {
+    let fixture = Fixture::open().await;
+    write_plain(&fixture);
+    works(&fixture, "build bundle --to bundle.oci").await;
+    let image = olm_pack::read_layout(&fixture.path("bundle.oci")).unwrap();
+    let archive = fs::File::create(fixture.path("bundle.tar")).unwrap();
+    olm_pack::write_archive(&image, "r.example/lamp-bundle:v1", archive).unwrap();
+    works(&fixture, "unpack bundle.tar target").await;
+    assert_eq!(files(&fixture.path("target")), files(&fixture.path("bundle")));
+    let tag = fixture.reference("team/lamp-bundle:v1.0.0");
+    works(&fixture, &format!("push bundle.tar {tag} --no-images --ca-dir cas")).await;
+    works(&fixture, &format!("unpack {tag} other --ca-dir cas")).await;
+    assert_eq!(files(&fixture.path("other")), files(&fixture.path("bundle")));
+    fixture.write("text.tar", "no archive");
+    let ran = olm(&fixture, "unpack text.tar none").await;
+    assert_eq!(ran.code, 2, "{}", ran.stderr);
+}

@@ -1,5 +1,6 @@
 //! End-to-end tests of the authoring commands with the real binary and a TLS registry: init, add, templates,
 //! validate, migrate, build, push, and reading back. Each command also gets an input that it must reject.
+mod adding;
 mod bundles;
 mod editing;
 mod fixture;

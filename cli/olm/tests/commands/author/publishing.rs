@@ -31,7 +31,7 @@ async fn help_explains_each_command_with_examples() {
     let fixture = Fixture::open().await;
     for (command, taught) in [
         ("init", "Add bundles with `catalog add`."),
-        ("add", "Nothing is written unless everything can be added."),
+        ("add", "Nothing is written unless everything can be added, and"),
         ("template render", "schema: olm.semver"),
         ("template convert", "In a basic template, bundles contain only their image."),
         ("migrate", "The file of a package is DIR/PACKAGE/catalog.json"),

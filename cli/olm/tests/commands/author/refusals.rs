@@ -49,6 +49,8 @@ async fn add_rejects_invalid_bundles_and_catalogs() {
     fixture.write("empty/index.yaml", "schema: vendor.x\n");
     fixture.write_bundle("a", 0);
     fixture.write_bundle("copy", 0);
+    let csv = fixture.read("copy/manifests/csv.yaml").replace("displayName: Lamp", "displayName: Light");
+    fixture.write("copy/manifests/csv.yaml", &csv);
     fixture.write_bundle("b", 1);
     let image = "--image r.example/lamp:v{{.Version}}";
     refused(
@@ -70,7 +72,8 @@ async fn add_rejects_invalid_bundles_and_catalogs() {
         &fixture,
         &format!("add catalog a copy {image}"),
         1,
-        "error: bundle lamp.v1.0.0 is given twice\n",
+        "error: bundle lamp.v1.0.0 is already in HOME/catalog/lamp/index.yaml with other content: remove it there first, or give \
+         the bundle another version\n",
     )
     .await;
     refused(
@@ -83,9 +86,10 @@ async fn add_rejects_invalid_bundles_and_catalogs() {
     fixture.works(&format!("add catalog a {image}")).await;
     refused(
         &fixture,
-        &format!("add catalog b a {image}"),
+        "add catalog b a --image r.example/other:v{{.Version}}",
         1,
-        "error: bundle lamp.v1.0.0 is already in HOME/catalog/lamp/index.yaml\n",
+        "error: bundle lamp.v1.0.0 is already in HOME/catalog/lamp/index.yaml with image r.example/lamp:v1.0.0: remove it there \
+         first, or give the bundle another version\n",
     )
     .await;
     fixture.write(

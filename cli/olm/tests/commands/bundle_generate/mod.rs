@@ -4,6 +4,7 @@
 mod edits;
 mod real;
 mod refusals;
+mod traps;
 
 use std::fs;
 use std::io::Write;

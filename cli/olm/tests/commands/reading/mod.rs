@@ -2,6 +2,7 @@
 
 pub(crate) mod cluster;
 mod crd_check;
+mod duplicates;
 mod exit_codes;
 mod field_data;
 mod fixture;
