@@ -394,3 +394,26 @@ async fn denied_handover_is_reported_like_a_denied_deletion() {
     assert!(!handed.is_complete(), "garbage collection would delete it");
     assert!(engine.teardown(&older, &options).await.unwrap().is_complete());
 }
+
+// docs/design/apply.md#restored-cluster
+#[tokio::test]
+async fn removed_object_is_read_again_after_a_list_and_without_a_watch() {
+    let (engine, revision) = applied(&[("a", &["x", "y"])]).await;
+    let options = TeardownOptions::default();
+    let pass = async || {
+        engine.cluster.0.lock().failures = vec![("delete y", Reason::Conflict)];
+        assert!(!engine.teardown(&revision, &options).await.unwrap().is_complete());
+        calls(&engine)
+    };
+    let before = engine.cluster.0.lock().objects.clone();
+    assert_eq!(pass().await, ["get x", "delete x", "get y", "delete y"]);
+    assert_eq!(pass().await, ["get y", "delete y"]);
+    engine.observed_versions().interrupt(&ObjectKey::of(&config_map("")).gvk);
+    assert_eq!(pass().await, ["get x", "get y", "delete y"]);
+    list(&engine);
+    assert_eq!(pass().await, ["get x", "get y", "delete y"]);
+    assert_eq!(pass().await, ["get y", "delete y"]);
+    engine.cluster.0.lock().objects = before;
+    list(&engine);
+    assert_eq!(pass().await, ["get x", "delete x", "get y", "delete y"], "restored");
+}

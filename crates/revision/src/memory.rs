@@ -1,7 +1,7 @@
 //! Memory of a revision between two passes: for each object the verified state as hashes, and the results of its
 //! probes. Never the objects themselves (docs/design/apply.md#fast-path).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -23,8 +23,9 @@ pub(crate) struct Memory {
     pub siblings: Vec<String>,
     /// Phases that were reached.
     pub phases: Vec<VerifiedPhase>,
-    /// Objects whose removal is complete: deleted, handed over or never controlled by the revision.
-    pub removed: HashSet<ObjectKey>,
+    /// Objects whose removal is complete: deleted, handed over or never controlled by the revision. With the
+    /// [`ObservedVersions::list`] before it: after a later list they may exist again, in a restored cluster.
+    pub removed: HashMap<ObjectKey, u64>,
     /// Objects whose deletion the last pass of a removal was denied, with the message of the API server.
     pub denied: Vec<(ObjectKey, String)>,
 }

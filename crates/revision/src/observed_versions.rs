@@ -17,7 +17,7 @@ use crate::object::{ObjectKey, resource_version, uid};
 pub struct Stamp {
     uid: String,
     version: u64,
-    /// Number of the watch's list at that time. `None` if the kind was not watched yet.
+    /// [`ObservedVersions::list`] at that time.
     list: Option<u64>,
 }
 
@@ -41,8 +41,8 @@ struct Kinds {
 /// Observed versions of one watch.
 #[derive(Debug, Default)]
 struct View {
-    /// Number of its last list, unique in the process, and 0 before the first one. Changes between two lists can lack
-    /// an event.
+    /// Number of its last list, unique in the process. 0 before the first one, and after a failure of the watch. Changes
+    /// between two lists can lack an event.
     list: u64,
     /// Highest resource version that the watch has observed.
     reached: u64,
@@ -126,9 +126,22 @@ impl ObservedVersions {
         }
     }
 
+    /// Records that a watch failed. Until it lists anew, no version of the kind is current: the cluster may have been
+    /// restored.
+    pub fn interrupt(&self, gvk: &GroupVersionKind) {
+        if let Some(view) = self.0.lock().views.get_mut(gvk) {
+            view.list = 0;
+        }
+    }
+
     /// Records the end of a watch and drops all versions of the kind.
     pub fn forget(&self, gvk: &GroupVersionKind) {
         self.0.lock().views.remove(gvk);
+    }
+
+    /// Number of the last list of the kind. `None` without one, and from a failure of the watch until the next list.
+    pub(crate) fn list(&self, gvk: &GroupVersionKind) -> Option<u64> {
+        self.0.lock().views.get(gvk).map(|view| view.list).filter(|list| *list > 0)
     }
 
     /// Stamp of a live object. `None` if its version is not a number: such an object is always read again.
@@ -139,8 +152,7 @@ impl ObservedVersions {
     /// Like [`Self::stamp`], from the object's UID and resource version.
     pub fn stamp_of(&self, gvk: &GroupVersionKind, uid: &str, resource_version: &str) -> Option<Stamp> {
         let version = resource_version.parse().ok()?;
-        let list = self.0.lock().views.get(gvk).map(|view| view.list);
-        Some(Stamp { uid: uid.to_owned(), version, list })
+        Some(Stamp { uid: uid.to_owned(), version, list: self.list(gvk) })
     }
 
     /// `true` if the object still has this version, or changed so recently that the event is still to come.
@@ -260,8 +272,10 @@ mod tests {
         assert!(!observed_versions.is_current(&key("a"), &before));
         observed_versions.complete_list(&kind());
         assert!(observed_versions.is_current(&key("a"), &before));
-        observed_versions.begin_list(&kind());
-        assert!(!observed_versions.record_listed(&kind(), &at("a", "u", "8")));
+        observed_versions.interrupt(&kind());
+        assert!(!observed_versions.is_current(&key("a"), &before));
+        assert!(!list(&observed_versions, &[at("a", "u", "8")]));
+        assert!(observed_versions.is_current(&key("a"), &before));
         observed_versions.forget(&kind());
         assert!(!observed_versions.is_current(&key("a"), &before));
         assert_eq!(observed_versions.stamp_of(&kind(), "u", "x"), None);

@@ -6,7 +6,7 @@
 
 mod result;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use kube::core::GroupVersionKind;
 use olm_api::{annotations, labels};
@@ -85,7 +85,7 @@ fn keys(phase: &ContentPhase) -> impl Iterator<Item = ObjectKey> + '_ {
 
 impl<C: Cluster> Engine<C> {
     /// Removes the objects that `revision` controls, and its owner references on all others. Repeat until complete:
-    /// each pass reads only the remaining objects.
+    /// each pass reads only the remaining objects of watched kinds.
     pub async fn teardown(
         &self,
         revision: &Revision,
@@ -109,7 +109,7 @@ impl<C: Cluster> Engine<C> {
         &self,
         revision: &Revision,
         options: &TeardownOptions,
-        removed: &mut HashSet<ObjectKey>,
+        removed: &mut HashMap<ObjectKey, u64>,
     ) -> Result<TeardownResult, EngineError> {
         let mut removal = Removal::new(self, &revision.owner, options);
         removal.definitions(revision.definitions()).await?;
@@ -118,13 +118,14 @@ impl<C: Cluster> Engine<C> {
         }
         for phase in revision.phases.iter().rev() {
             for key in keys(phase).filter(|key| !is_crd(&key.gvk)) {
-                if removed.contains(&key) {
+                let list = self.observed_versions().list(&key.gvk);
+                if list.is_some() && removed.get(&key) == list.as_ref() {
                     continue;
                 }
                 let open = removal.result.waiting.len();
                 removal.remove(&key).await.map_err(failed(&key))?;
                 if open == removal.result.waiting.len() {
-                    removed.insert(key);
+                    removed.extend(list.map(|list| (key, list)));
                 }
             }
             if !removal.result.waiting.is_empty() {
