@@ -12,11 +12,12 @@ use kube::api::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, Store};
-use kube::runtime::watcher::{self, Event, watcher as watch};
+use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use olm_request::{NamespaceSelector, SelectedNamespaces};
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::listing;
+use olm_runtime::watches::watch;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -67,7 +68,6 @@ impl Namespaces {
     pub(crate) async fn follow(&self, on_change: impl Fn()) {
         let Some(writer) = self.writer.lock().take() else { return };
         let events = watch(Api::<Metadata>::all(self.client.clone()), listing::config())
-            .default_backoff()
             .modify(|namespace| {
                 namespace.metadata.managed_fields = None;
                 namespace.metadata.annotations = None;

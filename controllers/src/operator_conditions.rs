@@ -14,7 +14,7 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ObjectMeta, PartialObjectMeta};
 use kube::runtime::controller::Action;
-use kube::runtime::watcher::{Event, watcher as watch};
+use kube::runtime::watcher::Event;
 use kube::runtime::{Controller, WatchStreamExt, reflector};
 use kube::{Api, Client, ResourceExt};
 use olm_api::operator_condition::CRD_NAME;
@@ -25,6 +25,7 @@ use olm_runtime::listing::{self, OurMeta, in_turn};
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{ReconcileError, Reconciles};
 use olm_runtime::status::write_status;
+use olm_runtime::watches::watch;
 use tokio::sync::watch::Sender;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -114,7 +115,7 @@ impl OperatorConditions {
     async fn follow_definition(&self, on_change: impl Fn()) {
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
         let only = listing::config().fields(&format!("metadata.name={CRD_NAME}"));
-        let mut events = pin!(watch(api, only).default_backoff());
+        let mut events = pin!(watch(api, only));
         while let Some(event) = events.next().await {
             match event {
                 Ok(Event::Init | Event::InitApply(_)) => continue,
@@ -175,7 +176,7 @@ impl OperatorConditions {
         let (store, writer) = reflector::store();
         let ours = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
         let ours = listing::config().labels(&ours);
-        let events = in_turn(watch(Api::<Metadata>::all(self.client.clone()), ours).default_backoff())
+        let events = in_turn(watch(Api::<Metadata>::all(self.client.clone()), ours))
             .modify(|object| reduce(&mut object.metadata))
             .reflect(writer);
         let listed = CancellationToken::new();

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterObjectSet, labels};
-use olm_runtime::watches::relisting;
+use olm_runtime::listing;
+use olm_runtime::watches::{self, is_interruption};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
@@ -97,7 +97,7 @@ impl RevisionCache {
     /// Follows the ClusterObjectSets of the cluster until `stop`. Returns at once if another call already does.
     pub async fn follow(&self, client: Client, stop: CancellationToken) {
         let Some(writer) = self.0.writer.lock().take() else { return };
-        let events = relisting(Api::all(client)).default_backoff();
+        let events = watches::watch(Api::all(client), listing::config());
         stop.run_until_cancelled(self.process(writer, events)).await;
     }
 
@@ -111,7 +111,9 @@ impl RevisionCache {
             match event {
                 Ok(event) => self.apply(&mut writer, event),
                 Err(error) => {
-                    self.0.synced.send_replace(false);
+                    if is_interruption(&error) {
+                        self.0.synced.send_replace(false);
+                    }
                     tracing::warn!(%error, "watch of ClusterObjectSets failed");
                 }
             }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kube::Api;
-use kube::runtime::{WatchStreamExt, watcher};
 use olm_oci::{Config, Proxies, Puller, RegistrySettings};
 use olm_runtime::events::Events;
 use olm_runtime::listing;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::pull_secrets::PullSecrets;
+use olm_runtime::watches::watch;
 use olm_serving::Service;
 use olm_serving::ca_pool::{CaPool, CaSources};
 use olm_serving::service::Fatal;
@@ -123,7 +123,7 @@ fn start_controllers(
     let features = Features::of(&service.gates, flags.dependency_mode);
     let (metrics, cache, listed) =
         (|| Arc::clone(&service.metrics), RevisionCache::new(), CancellationToken::new());
-    let watched = watcher(Api::all(client.clone()), listing::config()).default_backoff();
+    let watched = watch(Api::all(client.clone()), listing::config());
     let (catalog_store, catalog_controller) =
         catalogs::run(watched, Arc::clone(&catalogs), metrics(), listed.clone(), stop.clone());
     let certificates =

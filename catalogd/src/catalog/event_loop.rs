@@ -13,6 +13,7 @@ use olm_api::ClusterCatalog;
 use olm_runtime::cluster::{announce_listed, stopped_unlisted};
 use olm_runtime::listing;
 use olm_runtime::reconcile::{ErrorClass, RESYNC, ReconcileError};
+use olm_runtime::watches::watch;
 use tokio::time::Instant;
 use tokio_stream::wrappers::WatchStream;
 use tokio_util::sync::CancellationToken;
@@ -103,10 +104,12 @@ pub async fn run(
 ) {
     let reader = writer.as_reader();
     // Deletions included: a catalog without our finalizer can disappear at once.
-    let events = reflector(writer, watcher(controller.api.clone(), listing::config()));
+    let events = reflector(writer, watch(controller.api.clone(), listing::config()));
     let on_listed = Arc::clone(&controller);
-    let events = announce_listed(events.default_backoff(), listed.clone()).inspect_ok(move |event| {
+    let events = announce_listed(events, listed.clone()).inspect_ok(move |event| {
         if let watcher::Event::InitDone = event {
+            // A restored cluster can have other objects with the same resourceVersions.
+            on_listed.settled.lock().clear();
             on_listed.on_listed();
             // The watch was interrupted, perhaps by an upgrade of the cluster.
             on_listed.recheck.notify_one();

@@ -17,7 +17,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{ListParams, PartialObjectMeta};
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::{Event, watch_object, watcher as watch};
+use kube::runtime::watcher::{Event, watch_object};
 use kube::runtime::{Controller, WatchStreamExt, reflector};
 use kube::{Api, Resource, ResourceExt};
 use olm_api::{ClusterExtension, finalizers, labels};
@@ -26,6 +26,7 @@ use olm_runtime::cluster::{announce_listed, describe, within_deadline};
 use olm_runtime::listing::{self, OurMeta, in_turn};
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{RESYNC, ReconcileError, Reconciles};
+use olm_runtime::watches::watch;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 use tokio_stream::wrappers::BroadcastStream;
@@ -63,7 +64,6 @@ impl WebhookCertificates {
         let extensions: Api<Extension> = Api::all(provider.client.clone());
         let (forgetting, known) = (Arc::clone(&provider), Arc::clone(&provider));
         let events = watch(extensions, listing::config())
-            .default_backoff()
             .modify(|extension| extension.metadata.managed_fields = None)
             .reflect(writer);
         let listed = CancellationToken::new();
@@ -182,7 +182,7 @@ impl Provider {
     {
         let provider = Arc::clone(self);
         let all: Api<OurMeta<K>> = Api::all(self.client.clone());
-        in_turn(watch(all, listing::config().labels(selector)).default_backoff())
+        in_turn(watch(all, listing::config().labels(selector)))
             .flat_map(move |event| {
                 let names = match event {
                     Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {

@@ -26,12 +26,12 @@ use futures::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::PartialObjectMeta;
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_request::{Installed, newest, owner, providers};
 use olm_resolve::{AvailableProviders, ClusterFacts, Dependent};
 use olm_runtime::listing;
+use olm_runtime::watches::watch;
 use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -140,7 +140,7 @@ impl Dependencies {
     pub(crate) async fn follow_definitions(&self, on_change: impl Fn()) {
         self.used.cancelled().await;
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
-        let mut events = pin!(watch(api, listing::config()).default_backoff());
+        let mut events = pin!(watch(api, listing::config()));
         let mut due: Option<Instant> = None;
         loop {
             let settled = async {

@@ -84,10 +84,11 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::events::Events;
+use olm_runtime::listing;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::Reconciles;
 use olm_runtime::status::Writes;
-use olm_runtime::watches::relisting;
+use olm_runtime::watches::{self, is_interruption};
 use olm_serving::probes::Readiness;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{UnboundedReceiverStream, WatchStream};
@@ -297,15 +298,14 @@ async fn follow(
     start_background_tasks(&context, &requeue, &metrics, &stop);
     // Our own status writes trigger no reconcile.
     let relevant = predicates::generation.combine(predicates::finalizers).combine(predicates::annotations);
-    let events = relisting(context.extensions.clone())
-        .default_backoff()
+    let events = watches::watch(context.extensions.clone(), listing::config())
         .modify(|extension| extension.metadata.managed_fields = None)
         .reflect(writer);
     context.metrics.register(&metrics);
     let (noticing, synced) = (Arc::clone(&context), watch::Sender::new(false));
     let extensions_synced = synced.subscribe();
     let events = events.inspect(move |event| {
-        if matches!(event, Err(_) | Ok(watcher::Event::InitDone)) {
+        if matches!(event, Ok(watcher::Event::InitDone)) || event.as_ref().is_err_and(is_interruption) {
             synced.send_replace(event.is_ok());
         }
         let Ok(event) = event else { return };

@@ -14,7 +14,6 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::limits::LIST_PAGE;
 use olm_api::{ClusterObjectSet, labels, names};
@@ -22,6 +21,7 @@ use olm_revision::content::secrets;
 use olm_revision::generate::secret_owner;
 use olm_runtime::cluster::{list_all, within_deadline};
 use olm_runtime::listing;
+use olm_runtime::watches::watch;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::time::Instant;
@@ -110,7 +110,7 @@ impl RefSecrets {
         let config = listing::config()
             .labels(labels::REVISION_NAME)
             .fields(&format!("type={}", names::OBJECT_DATA_SECRET_TYPE));
-        let mut events = pin!(watch(self.api.clone(), config).default_backoff());
+        let mut events = pin!(watch(self.api.clone(), config));
         let mut listing = BTreeSet::new();
         while let Some(event) = events.next().await {
             match event {

@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures::{FutureExt, StreamExt};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use olm_platform::Revision;
 use olm_runtime::listing;
+use olm_runtime::watches::watch;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
@@ -153,7 +153,7 @@ async fn follow(client: Client, target: WatchedObject, waker: Arc<Trigger>, trig
     let WatchedObject { resource, name } = target;
     let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(client, &resource);
     let config = listing::config().fields(&format!("metadata.name={name}"));
-    let mut events = pin!(watcher::watcher(api, config).default_backoff());
+    let mut events = pin!(watch(api, config));
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::Init | Event::InitApply(_)) => {}

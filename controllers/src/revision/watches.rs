@@ -14,7 +14,6 @@ use futures::StreamExt;
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt, watcher as watch_objects};
 use kube::{Api, Client, ResourceExt};
 use olm_api::text::with_causes;
 use olm_api::{ClusterObjectSet, annotations, labels, names};
@@ -23,6 +22,7 @@ use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::observed_versions::ObservedVersions;
 use olm_runtime::cluster::describe;
 use olm_runtime::listing::{self, OurMeta, in_turn};
+use olm_runtime::watches::{self, is_interruption, status_code};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -199,25 +199,18 @@ struct Watch {
     state: watch::Sender<WatchState>,
 }
 
-/// Reason why a watch ends.
-enum WatchEnd {
-    /// The kind is no longer served.
-    Gone,
-    /// It has to restart with a list.
-    Outdated,
-}
-
 impl Watch {
     async fn run(self) {
-        while let WatchEnd::Outdated = self.follow().await {}
+        self.follow().await;
         self.observed_versions.forget(&self.kind);
         self.discovery.forget(&self.kind);
         self.requeue_users();
     }
 
-    async fn follow(&self) -> WatchEnd {
+    /// Follows the objects until the kind is no longer served.
+    async fn follow(&self) {
         let ours = listing::config().labels(labels::OWNER_NAME);
-        let mut events = pin!(in_turn(watch_objects(self.api.clone(), ours).default_backoff()));
+        let mut events = pin!(in_turn(watches::watch(self.api.clone(), ours)));
         let mut was_listed = false;
         loop {
             let is_refused = was_listed && matches!(&*self.state.borrow(), WatchState::Failed(_));
@@ -227,14 +220,15 @@ impl Watch {
                 continue;
             };
             match event {
-                None => return WatchEnd::Outdated,
+                None => return,
                 Some(Ok(event)) => {
                     was_listed |= matches!(event, Event::InitDone);
                     self.handle(&event);
                 }
                 Some(Err(error)) => {
-                    if let Some(end) = self.handle_error(&error) {
-                        return end;
+                    self.handle_error(&error);
+                    if status_code(&error) == 404 {
+                        return;
                     }
                 }
             }
@@ -268,27 +262,26 @@ impl Watch {
     }
 
     /// Handles an error. Transient errors are ignored once the objects have been listed.
-    fn handle_error(&self, error: &watcher::Error) -> Option<WatchEnd> {
+    fn handle_error(&self, error: &watcher::Error) {
+        if is_interruption(error) {
+            self.observed_versions.interrupt(&self.kind);
+        }
         let (code, text) = match error {
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => match error {
-                kube::Error::Api(status) => (status.code, describe(error)),
-                error => (0, describe(error)),
-            },
+            watcher::Error::InitialListFailed(failure)
+            | watcher::Error::WatchStartFailed(failure)
+            | watcher::Error::WatchFailed(failure) => (status_code(error), describe(failure)),
             watcher::Error::WatchError(status) => (status.code, status.message.clone()),
-            error @ watcher::Error::NoResourceVersion => (0, with_causes(error)),
+            watcher::Error::NoResourceVersion => (0, with_causes(error)),
         };
         let GroupVersionKind { group, version, kind } = &self.kind;
         tracing::warn!(group, version, kind, code, error = text, "watch of managed objects failed");
         match code {
-            404 => return Some(WatchEnd::Gone),
-            410 if matches!(error, watcher::Error::WatchStartFailed(_)) => return Some(WatchEnd::Outdated),
+            // The kind is no longer served: its waiters see the end of the watch.
+            404 => {}
             401 | 403 | 405 => self.set_state(failed(code, text)),
             _ if *self.state.borrow() != WatchState::Listed => self.set_state(failed(code, text)),
             _ => {}
         }
-        None
     }
 
     /// Changes the state, which releases waiting passes. Other users are requeued if the state differs.

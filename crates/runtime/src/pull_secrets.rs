@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::{ObjectReference, Secret, ServiceAccount};
 use kube::api::Api;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use olm_oci::{CredentialSource, Credentials};
 use serde::de::DeserializeOwned;
@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::within_deadline;
 use crate::events::Events;
-use crate::listing;
+use crate::{listing, watches};
 
 const TOKEN_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/token";
 const DOCKER_CONFIG_JSON: &str = ".dockerconfigjson";
@@ -197,7 +197,7 @@ where
 {
     let api: Api<PartialObjectMeta<K>> = Api::namespaced(client.clone(), namespace);
     let one = listing::config().fields(&format!("metadata.name={name}"));
-    let events = watcher(api, one).default_backoff();
+    let events = watches::watch(api, one);
     let is_change =
         |event: &watcher::Event<_>| !matches!(event, watcher::Event::Init | watcher::Event::InitDone);
     // A failed watch is retried. Polling finds changes meanwhile.

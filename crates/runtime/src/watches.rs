@@ -1,120 +1,120 @@
 //! Watches of a cluster whose resourceVersions go back, as after a restore of etcd
 //! (docs/design/apply.md#restored-cluster).
 //!
-//! The API server accepts a watch from a version that it has not reached, and sends nothing up to it. So the start of a
-//! watch after an outage is compared with a list, and an event or bookmark with those before. A version below an earlier
-//! one ends the watch like an expired one, and the watcher lists anew.
+//! The API server accepts a watch from a version that it has not reached, and sends nothing up to it. It may also have
+//! passed that version again, with other objects. So a watch lists anew after a failure. One that ends before its time, or
+//! has an event or bookmark with a version below an earlier one, fails like an expired one.
 
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
-use http::header::ACCEPT;
-use http::{Request, Response, Uri};
+use http::{Request, Uri};
 use http_body::Frame;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, StreamBody};
 use kube::client::{Body, DynBody};
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource};
-use parking_lot::Mutex;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until};
 use tower::util::BoxCloneService;
 use tower::{BoxError, ServiceExt, service_fn};
 
-use crate::cluster::{CALL_DEADLINE, Calls};
-use crate::listing;
+use crate::cluster::Calls;
 
-/// Maximum length of an event or list that is checked. Objects have at most 1.5 MiB.
+/// Maximum length of an event that is checked. Objects have at most 1.5 MiB.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
-/// Time after an outage of the API server in which the start of a watch is checked. Watchers retry more often.
-const SUSPICIOUS: Duration = Duration::from_secs(300);
+/// Shortest interval of the lists of a kind, if its watch fails after each of them.
+const LIST_INTERVAL: Duration = Duration::from_secs(10);
+/// Difference of the durations of a watch in which the API server and we time it.
+const TOLERANCE: Duration = Duration::from_secs(5);
 /// Event that makes a watcher list anew.
-const EXPIRED: &[u8] = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"resourceVersions went back, as after a restore of etcd","reason":"Expired","code":410}}
+const EXPIRED: &[u8] = br#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"the watch ended early or its resourceVersions went back, as after a restore of etcd","reason":"Expired","code":410}}
 "#;
 
-/// Time of the last request that failed without a verdict of the API server.
-type Outage = Arc<Mutex<Option<Instant>>>;
-
-/// Ends watches where resourceVersions go back.
+/// Ends watches where resourceVersions go back, and those that end early, like expired ones.
 pub(crate) fn checked(service: Calls) -> Calls {
-    let outage = Outage::default();
     BoxCloneService::new(service_fn(move |request: Request<Body>| {
-        let (service, outage) = (service.clone(), Arc::clone(&outage));
+        let (service, from) = (service.clone(), Start::of(request.uri()));
         async move {
-            let from = requested_version(request.uri());
-            let is_suspicious = outage.lock().is_some_and(|at| at.elapsed() < SUSPICIOUS);
-            if let Some(version) = from.filter(|_| is_suspicious)
-                && let Some(current) = current_version(service.clone(), request.uri()).await
-                && current < version
-            {
-                let body = Full::new(Bytes::from_static(EXPIRED)).map_err(|never| match never {});
-                let body: Box<DynBody> = Box::new(body);
-                return Ok(Response::new(body));
-            }
-            let answer = service.oneshot(request).await;
-            if answer.as_ref().map_or(true, |answer| answer.status().is_server_error()) {
-                *outage.lock() = Some(Instant::now());
-            }
-            answer.map(|answer| answer.map(|body| until_versions_go_back(from, body, outage)))
+            let answer = service.oneshot(request).await?;
+            let from = from.filter(|_| answer.status().is_success());
+            Ok(answer.map(|body| until_versions_go_back(from, body)))
         }
     }))
 }
 
-/// Events of all objects of a kind. After each failure of the watch it lists anew: the cluster may have been restored, and
-/// a cache can tell from the list when it is synced again.
-pub fn relisting<K>(api: Api<K>) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
+/// Events of the objects of a kind, with a pause after each failure. After an [interruption](is_interruption) it lists
+/// anew.
+pub fn watch<K>(
+    api: Api<K>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let start = move || watcher::watcher(api.clone(), listing::config()).boxed();
-    stream::unfold((start(), start), |(mut events, start)| async move {
-        let event = events.next().await?;
-        if event.is_err() {
-            events = start();
-        }
-        Some((event, (events, start)))
-    })
+    let start = move || (watcher::watcher(api.clone(), config.clone()).boxed(), Instant::now());
+    let events =
+        stream::unfold((start(), false, start), |((mut events, mut since), is_over, start)| async move {
+            if is_over {
+                sleep_until(since + LIST_INTERVAL).await;
+                (events, since) = start();
+            }
+            let event = events.next().await?;
+            // A list that failed is repeated anyway.
+            let lists = matches!(event, Err(watcher::Error::InitialListFailed(_)));
+            let is_over = !lists && event.as_ref().is_err_and(is_interruption);
+            Some((event, ((events, since), is_over, start)))
+        });
+    events.default_backoff()
 }
 
-/// Version of the list whose changes this address watches. `None` if it cannot be read.
-async fn current_version(service: Calls, watch: &Uri) -> Option<u64> {
-    let list = Request::get(format!("{}?limit=1", watch.path()))
-        .header(ACCEPT, "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
-        .body(Body::empty())
-        .ok()?;
-    let answer = async {
-        let (mut body, mut read) = (service.oneshot(list).await.ok()?.into_body(), Vec::new());
-        while let Some(frame) = body.frame().await {
-            read.extend_from_slice(frame.ok()?.data_ref()?);
-            if read.len() > MAX_BYTES {
-                return None;
-            }
-        }
-        Some(read)
-    };
-    let answer = timeout(CALL_DEADLINE, answer).await.ok()??;
-    let list: Object = serde_json::from_slice(&answer).ok()?;
-    list.metadata.resource_version?.parse().ok()
+/// Reports whether changes can be missing until the next list: after any failure of a watch, except for a verdict of
+/// the API server on the request.
+pub fn is_interruption(failure: &watcher::Error) -> bool {
+    let code = status_code(failure);
+    !(400..500).contains(&code) || code == 410
+}
+
+/// Status code of the API server's answer. 0 without one.
+pub fn status_code(failure: &watcher::Error) -> u16 {
+    match failure {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.code,
+        _ => 0,
+    }
 }
 
 /// The answer to a request, ended where versions go back if it is a watch from a version.
-fn until_versions_go_back(from: Option<u64>, body: Box<DynBody>, outage: Outage) -> Box<DynBody> {
-    let Some(reached) = from else { return body };
-    let watch = Watch { body, reached, pending: BytesMut::new(), is_over: false, outage };
+fn until_versions_go_back(from: Option<Start>, body: Box<DynBody>) -> Box<DynBody> {
+    let Some(Start { version: reached, end }) = from else { return body };
+    let watch = Watch { body, reached, end, pending: BytesMut::new(), is_over: false };
     let frames = stream::unfold(watch, |mut watch| async move { Some((watch.frame().await?, watch)) });
     Box::new(StreamBody::new(frames.boxed()))
 }
 
-/// Version from which a watch reports changes. `None` if the request is another one, or reports all objects first.
-fn requested_version(address: &Uri) -> Option<u64> {
-    let is = |wanted: &str| address.query().is_some_and(|query| query.split('&').any(|part| part == wanted));
-    let version = address.query()?.split('&').find_map(|part| part.strip_prefix("resourceVersion="));
-    let version = version?.parse().ok().filter(|version| *version > 0)?;
-    (is("watch=true") && !is("sendInitialEvents=true")).then_some(version)
+/// Start of a watch.
+struct Start {
+    /// Version from which it reports changes.
+    version: u64,
+    /// Earliest time at which the API server ends it.
+    end: Instant,
+}
+
+impl Start {
+    /// `None` if the request is another one, or reports all objects first.
+    fn of(address: &Uri) -> Option<Self> {
+        let parameter = |name: &str| address.query()?.split('&').find_map(|part| part.strip_prefix(name));
+        let number = |name: &str| parameter(name).and_then(|number| number.parse::<u64>().ok());
+        let version = number("resourceVersion=").filter(|version| *version > 0)?;
+        let duration = Duration::from_secs(number("timeoutSeconds=").unwrap_or_default());
+        let is_watch = parameter("watch=") == Some("true") && parameter("sendInitialEvents=") != Some("true");
+        is_watch.then(|| Self { version, end: Instant::now() + duration.saturating_sub(TOLERANCE) })
+    }
 }
 
 /// Body of a watch.
@@ -122,10 +122,11 @@ struct Watch {
     body: Box<DynBody>,
     /// Highest version so far.
     reached: u64,
+    /// [`Start::end`].
+    end: Instant,
     /// Incomplete line.
     pending: BytesMut,
     is_over: bool,
-    outage: Outage,
 }
 
 #[derive(Deserialize)]
@@ -165,17 +166,18 @@ impl Watch {
     /// Next part of the body: whole lines, unless one is too long. `None` at the end.
     async fn frame(&mut self) -> Option<Result<Frame<Bytes>, BoxError>> {
         while !self.is_over {
-            let Some(frame) = self.body.frame().await else {
-                self.is_over = true;
-                let rest = self.pending.split().freeze();
-                return (!rest.is_empty()).then_some(Ok(Frame::data(rest)));
-            };
-            let data = match frame.map(Frame::into_data) {
-                Ok(Ok(data)) => data,
-                Ok(Err(trailers)) => return Some(Ok(trailers)),
-                Err(error) => {
-                    *self.outage.lock() = Some(Instant::now());
-                    return Some(Err(error));
+            let data = match self.body.frame().await.map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => data,
+                Some(Ok(Err(trailers))) => return Some(Ok(trailers)),
+                _ if Instant::now() < self.end => {
+                    self.is_over = true;
+                    return Some(Ok(Frame::data(Bytes::from_static(EXPIRED))));
+                }
+                Some(Err(error)) => return Some(Err(error)),
+                None => {
+                    self.is_over = true;
+                    let rest = self.pending.split().freeze();
+                    return (!rest.is_empty()).then_some(Ok(Frame::data(rest)));
                 }
             };
             self.pending.extend_from_slice(&data);

@@ -14,12 +14,12 @@ use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Precon
 use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::Event;
-use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, ResourceExt};
 use olm_api::extension_plan::{Plan as Content, PlanPhase};
 use olm_api::{ClusterExtension, ExtensionPlan, ExtensionPlanSpec, labels};
 use olm_revision::generate::extension_owner;
 use olm_runtime::listing;
+use olm_runtime::watches::watch;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -55,7 +55,7 @@ impl Plans {
     /// deleted, and `listed` after each list.
     async fn follow(&self, changed: impl Fn(&str), listed: impl Fn()) {
         let Some(mut writer) = self.writer.lock().take() else { return };
-        let mut events = pin!(watch(self.api.clone(), listing::config()).default_backoff());
+        let mut events = pin!(watch(self.api.clone(), listing::config()));
         while let Some(event) = events.next().await {
             let mut event = match event {
                 Ok(event) => event,
