@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use olm_bundle::pointer::{list, text, texts};
+use olm_bundle::pointer::{list, text};
+use olm_bundle::rights::{Right, Rule};
 use serde_json::Value;
 
 use crate::aggregation::aggregated;
@@ -161,7 +162,9 @@ fn add(
 ) -> Result<(), TooMany> {
     counted(count, whats.len())?;
     // URLs have no namespace, so a RoleBinding does not grant them.
-    let holds = |what: &&GrantedAccess| namespace.is_none() || !matches!(what, GrantedAccess::Url { .. });
+    let holds = |what: &&GrantedAccess| {
+        namespace.is_none() || !matches!(what, GrantedAccess::Right(Right::Url { .. }))
+    };
     let grant = |what: &GrantedAccess| Grant { namespace: namespace.map(str::to_owned), what: what.clone() };
     grants.entry(subject).or_default().extend(whats.iter().filter(holds).map(grant));
     Ok(())
@@ -187,29 +190,12 @@ fn aggregating(role: &Value) -> impl Iterator<Item = &str> {
 /// Single permissions of a role.
 fn rules(role: &Value, count: &mut usize) -> Result<Vec<GrantedAccess>, TooMany> {
     let mut whats = Vec::new();
-    for rule in list(role, "/rules") {
-        let texts = |field: &str| texts(rule, field).collect::<Vec<_>>();
-        let (groups, resources, verbs) = (texts("/apiGroups"), texts("/resources"), texts("/verbs"));
-        let (names, urls) = (texts("/resourceNames"), texts("/nonResourceURLs"));
-        let product = [&groups, &resources, &verbs].into_iter().map(|list| list.len());
-        let product = product.fold(names.len().max(1), usize::saturating_mul);
-        counted(count, product.saturating_add(urls.len().saturating_mul(verbs.len())))?;
-        let names: Vec<Option<&str>> =
-            if names.is_empty() { vec![None] } else { names.into_iter().map(Some).collect() };
-        for verb in verbs {
-            let verb = || verb.to_owned();
-            whats.extend(urls.iter().map(|&path| GrantedAccess::Url { path: path.to_owned(), verb: verb() }));
-            for &group in &groups {
-                for &resource in &resources {
-                    whats.extend(names.iter().map(|name| GrantedAccess::Resource {
-                        group: group.to_owned(),
-                        resource: resource.to_owned(),
-                        name: name.map(str::to_owned),
-                        verb: verb(),
-                    }));
-                }
-            }
-        }
+    for rule in list(role, "/rules").iter().map(Rule::of) {
+        let lists = [&rule.api_groups, &rule.resources, &rule.verbs].into_iter().map(BTreeSet::len);
+        let product = lists.fold(rule.resource_names.len().max(1), usize::saturating_mul);
+        let urls = rule.non_resource_urls.len().saturating_mul(rule.verbs.len());
+        counted(count, product.saturating_add(urls))?;
+        whats.extend(rule.rights().map(GrantedAccess::Right));
     }
     Ok(whats)
 }

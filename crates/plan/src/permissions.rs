@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_bundle::rights::Right;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -97,16 +98,7 @@ pub(crate) struct Grant {
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GrantedAccess {
-    Resource {
-        group: String,
-        resource: String,
-        name: Option<String>,
-        verb: String,
-    },
-    Url {
-        path: String,
-        verb: String,
-    },
+    Right(Right),
     Role(String),
     /// All ClusterRoles of the cluster with these labels.
     Selected(Requirements),
@@ -224,17 +216,18 @@ impl GrantedAccess {
     fn generalizations(&self) -> Vec<Self> {
         match self {
             Self::Role(_) | Self::Selected(_) | Self::Privilege { .. } => vec![self.clone()],
-            Self::Url { path, .. } if path.len() > MAX_URL => vec![self.clone()],
-            Self::Url { path, verb } => {
+            Self::Right(Right::Url { path, .. }) if path.len() > MAX_URL => vec![self.clone()],
+            Self::Right(Right::Url { path, verb }) => {
                 let ends = path.char_indices().map(|(at, _)| at).chain([path.len()]);
                 let mut paths: Vec<String> = ends.map(|end| format!("{}*", &path[..end])).collect();
                 paths.push(path.clone());
                 let of_path = |path: String| {
-                    either(verb, "*").into_iter().map(move |verb| Self::Url { path: path.clone(), verb })
+                    let verbs = either(verb, "*").into_iter();
+                    verbs.map(move |verb| Self::Right(Right::Url { path: path.clone(), verb }))
                 };
                 paths.into_iter().flat_map(of_path).collect()
             }
-            Self::Resource { group, resource, name, verb } => {
+            Self::Right(Right::Resource { group, resource, name, verb }) => {
                 let mut resources = either(resource, "*");
                 resources.extend(resource.split_once('/').map(|(_, part)| format!("*/{part}")));
                 let names = if name.is_some() { vec![name.clone(), None] } else { vec![None] };
@@ -244,7 +237,7 @@ impl GrantedAccess {
                         for name in &names {
                             for verb in either(verb, "*") {
                                 let (group, resource, name) = (group.clone(), resource.clone(), name.clone());
-                                all.push(Self::Resource { group, resource, name, verb });
+                                all.push(Self::Right(Right::Resource { group, resource, name, verb }));
                             }
                         }
                     }
@@ -261,7 +254,7 @@ impl GrantedAccess {
         match self {
             Self::Role(role) => Some(role.clone()),
             Self::Selected(requirements) => Some(requirements.to_string()),
-            Self::Resource { .. } | Self::Url { .. } | Self::Privilege { .. } => None,
+            Self::Right(_) | Self::Privilege { .. } => None,
         }
     }
 }
@@ -272,18 +265,20 @@ fn either(own: &str, wildcard: &str) -> Vec<String> {
 
 /// Verbs that `others` name explicitly where `grant` allows `*`.
 fn kept_verbs<'a>(grant: &Grant, others: &'a BTreeSet<Grant>) -> Vec<&'a str> {
-    let GrantedAccess::Resource { group, resource, name, verb } = &grant.what else { return Vec::new() };
+    let GrantedAccess::Right(Right::Resource { group, resource, name, verb }) = &grant.what else {
+        return Vec::new();
+    };
     if verb != "*" {
         return Vec::new();
     }
     let named = |verb: &str| {
         let (group, resource, name) = (group.clone(), resource.clone(), name.clone());
-        let what = GrantedAccess::Resource { group, resource, name, verb: verb.to_owned() };
-        Grant { namespace: grant.namespace.clone(), what }
+        let right = Right::Resource { group, resource, name, verb: verb.to_owned() };
+        Grant { namespace: grant.namespace.clone(), what: GrantedAccess::Right(right) }
     };
     // In the order of permissions, those that differ only in their verb are neighbors.
     let kept = others.range(named("")..).map_while(|other| match &other.what {
-        GrantedAccess::Resource { verb, .. } if *other == named(verb) => Some(verb.as_str()),
+        GrantedAccess::Right(Right::Resource { verb, .. }) if *other == named(verb) => Some(verb.as_str()),
         _ => None,
     });
     kept.collect()
@@ -324,10 +319,10 @@ fn joined<'a>(grants: impl Iterator<Item = &'a Grant>, others: &BTreeSet<Grant>)
             GrantedAccess::Privilege { text, .. } => {
                 permissions.push(Permission { privilege: Some(text.clone()), ..Permission::default() });
             }
-            GrantedAccess::Url { path, verb } => {
+            GrantedAccess::Right(Right::Url { path, verb }) => {
                 urls.entry(path).or_default().insert(verb);
             }
-            GrantedAccess::Resource { group, resource, name, verb } => {
+            GrantedAccess::Right(Right::Resource { group, resource, name, verb }) => {
                 let still = kept_namespaces(grant, others, &namespaces);
                 let entry =
                     resources.entry(((namespace, group, name.as_deref(), still), resource)).or_default();
