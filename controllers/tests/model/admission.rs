@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -10,6 +11,7 @@ use olm_servers::{ADMINISTRATORS, PROCESS_USER, ServerFixture};
 use serde_json::{Value, json};
 
 use crate::intent::Denied;
+use crate::snapshot::difference;
 use crate::universe::CONTAINER;
 
 /// Message of a denial.
@@ -35,6 +37,7 @@ impl Admission {
         for object in [denials(), injector()].into_iter().flatten() {
             create(servers.client(), &object).await;
         }
+        until_injected(servers).await;
         let of_process = servers.plane.client_of(PROCESS_USER, &[ADMINISTRATORS]).await.unwrap();
         Self {
             maps: Api::namespaced(servers.client(), NAME),
@@ -74,6 +77,26 @@ impl Admission {
             assert!(Instant::now() < deadline, "{extension}: {denied:?} takes no effect");
             tokio::time::sleep(POLL_INTERVAL).await;
         }
+    }
+}
+
+/// Waits until a Deployment of an extension gets the injected fields.
+async fn until_injected(servers: &ServerFixture) {
+    let namespace = format!("{}-injector", crate::PREFIX);
+    servers.create_namespace(&namespace).await.unwrap();
+    let labels = json!({"app": "a"});
+    let deployment = json!({"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": labels}, "template": {
+        "metadata": {"labels": labels}, "spec": {"containers": [{"name": CONTAINER, "image": "a"}]}}}});
+    let deployment: Deployment = serde_json::from_value(deployment).unwrap();
+    let (api, deadline) = (Api::namespaced(servers.client(), &namespace), Instant::now() + PATIENCE);
+    let trial = PostParams { dry_run: true, ..PostParams::default() };
+    loop {
+        let created = api.create(&trial, &deployment).await.unwrap();
+        let Some(lacks) = difference(&injected(), &serde_json::to_value(created).unwrap(), "") else {
+            return;
+        };
+        assert!(Instant::now() < deadline, "nothing is injected: {lacks}");
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -122,6 +145,12 @@ fn denials() -> [Value; 2] {
         "metadata": {"name": NAME},
         "spec": {"policyName": NAME, "paramRef": parameters, "validationActions": ["Deny"]}});
     [policy, binding]
+}
+
+/// Fields of a Deployment that the policy injects.
+pub(crate) fn injected() -> Value {
+    json!({"spec": {"template": {"metadata": {"annotations": {"model.test/injected": "yes"}},
+        "spec": {"containers": [{"name": CONTAINER, "env": [{"name": "INJECTED", "value": "yes"}]}]}}}})
 }
 
 /// Policy that injects an annotation and a variable into each Deployment of an extension.

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::admission::injected;
 use crate::settled::{Judge, OWNER_NAME, REVISION};
 use crate::snapshot::{
     Revision, annotation, condition, controller, controllers, difference, is_deleting, is_keeper, label,
@@ -102,6 +103,11 @@ impl Judge<'_> {
             && !self.intent.disowned.contains(uid)
         {
             return Some(format!("has variable {:?} instead of {:?}", env(actual), env(desired)));
+        }
+        if text(actual, "/kind") == "Deployment"
+            && let Some(lacks) = difference(&injected(), actual, "")
+        {
+            return Some(format!("lacks an injected field: {lacks}"));
         }
         match self.intent.scaled.get(uid) {
             Some(replicas) => {

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
+use crate::admission::injected;
 use crate::intent::{Config, Denied};
+use crate::snapshot::overlay;
 use crate::universe::objects;
 use crate::verdict::is_honoured;
 
@@ -74,6 +76,9 @@ impl Case {
                 json!({"app.kubernetes.io/managed-by": "olm.operatorframework.io", OWNER_NAME: NAME,
                     "olm.operatorframework.io/owner-kind": "ClusterExtension"}),
             );
+            if object["kind"] == "Deployment" {
+                overlay(&mut object, &injected());
+            }
             object["status"] = json!({"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1,
                 "conditions": conditions(&[("Available", "True", "", ""), ("Established", "True", "", "")])});
             snapshot.objects.insert(Key::of(&object), Arc::new(object));
@@ -314,13 +319,17 @@ fn fields_of_other_writers_are_kept() {
     case.expect("Deployment xm1/xm1-operator lost a field of another writer: .metadata.labels.other is null");
     case.object("Deployment")["metadata"]["labels"]["other"] = "kept".into();
     assert_eq!(case.faults(), [""; 0]);
+    case.object("Deployment")["spec"]["template"]["metadata"] = json!({});
+    case.expect("lacks an injected field: .spec.template.metadata.annotations is null, not ");
 }
 
 #[test]
 fn variable_that_the_revision_does_not_list_is_a_fault() {
     let mut case = Case::new();
-    let container = json!([{"name": "operator", "env": [{"name": "MODEL", "value": "1"}]}]);
-    case.object("Deployment")["spec"]["template"]["spec"]["containers"] = container;
+    let variable = json!({"name": "MODEL", "value": "1"});
+    let container =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "operator", "env": [variable]}]}}}});
+    overlay(case.object("Deployment"), &container);
     case.expect("has variable Some(\"1\") instead of None");
     case.intent.disowned.insert("uid of \"xm1-operator\"".to_owned());
     assert_eq!(case.faults(), [""; 0], "nobody knows its owner");
