@@ -150,8 +150,9 @@ impl Actor {
             self.wrote(&written);
             let uid = live.metadata.uid.unwrap_or_default();
             match scaler {
-                Scaler::Autoscaler => drop(self.intent.scaled.insert(uid, replicas)),
-                Scaler::Kubectl | Scaler::Editor => drop(self.intent.scaled.remove(&uid)),
+                // The API server records no owner of 0 replicas of a Scale.
+                Scaler::Autoscaler if replicas > 0 => drop(self.intent.scaled.insert(uid, replicas)),
+                _ => drop(self.intent.scaled.remove(&uid)),
             }
             self.struck(&key);
             return;

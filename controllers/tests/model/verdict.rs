@@ -8,7 +8,7 @@ use crate::intent::{Catalog, Config, Intent, Wish};
 use crate::resolving::{admits, resolve};
 use crate::settled::{Judge, Window};
 use crate::snapshot::{Condition, Revision, Snapshot, condition, difference};
-use crate::universe::{DEFINED, Key, VERSIONS, fields, group, objects};
+use crate::universe::{CONTAINER, DEFINED, Key, VERSIONS, fields, group, objects};
 
 /// Expected outcome of a reconcile.
 enum Verdict {
@@ -198,6 +198,7 @@ impl Judge<'_> {
 
 /// Value of the environment variable of the model.
 pub(crate) fn env(deployment: &Value) -> Option<&str> {
-    let all = deployment.pointer("/spec/template/spec/containers/0/env")?.as_array()?;
+    let containers = deployment.pointer("/spec/template/spec/containers")?.as_array()?;
+    let all = containers.iter().find(|one| one["name"] == CONTAINER)?["env"].as_array()?;
     all.iter().find(|one| one["name"] == "MODEL")?["value"].as_str()
 }

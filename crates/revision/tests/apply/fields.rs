@@ -117,6 +117,12 @@ async fn replicas_of_an_autoscaler_stay_and_manual_ones_are_restored() {
     assert_eq!(contention.summary(), ".spec.replicas, changed by \"kubectl\"");
     assert_eq!(replicas(fixture).await, 1);
     assert_eq!(owners_of(&fixture.get(&op).await.unwrap(), "f:replicas"), [OURS]);
+
+    // The API server records no owner of 0, whoever scales.
+    scale_as(fixture, "kube-controller-manager", &op, 0).await;
+    assert_eq!(owners_of(&fixture.get(&op).await.unwrap(), "f:replicas"), [""; 0]);
+    assert_eq!(actions(&fixture.complete(&second).await), [Action::Updated]);
+    assert_eq!(replicas(fixture).await, 1);
 }
 
 // Issue: `strategy: {}` became `Recreate`, and no upgrade completed.
