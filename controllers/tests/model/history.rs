@@ -183,6 +183,10 @@ impl History {
         for event in events {
             let key = Key::of(&event.object);
             let before = self.last.get(&key).cloned();
+            if !event.is_deletion && before.as_deref() == Some(&*event.object) {
+                // Listed again, perhaps after a restore of etcd.
+                continue;
+            }
             let fault = match key.kind.as_str() {
                 "ClusterObjectSet" => self.revision(&event, before.as_deref(), &justified),
                 "ClusterExtension" | "Namespace" => None,
@@ -319,7 +323,7 @@ impl History {
         life.before(self.rested_before).is_some_and(is_paused)
             && life
                 .states
-                .range(self.rested_before..version)
+                .range(self.rested_before.min(version)..version)
                 .all(|(_, state)| state.as_ref().is_some_and(is_paused))
     }
 
