@@ -116,7 +116,7 @@ impl Actor {
             Step::NamespaceBack => self.namespace_back().await,
             Step::Healthy(healthy) => self.intent.healthy = *healthy,
             Step::Restart => self.fixture.restart().await,
-            Step::Clock(seconds) => self.fixture.step_clock(*seconds),
+            Step::Clock(seconds) => self.fixture.step_clock(*seconds).await,
             Step::Trouble(trouble) => self.fixture.trouble(&self.intent.name, *trouble),
             Step::Calm => self.fixture.calm(&self.intent.name),
             Step::Deny(denied) => self.deny(Some(*denied)).await,

@@ -27,7 +27,7 @@ impl Judge<'_> {
     /// Progress of a revision that stops in this phase. `None` unless those before are complete.
     fn before(&self, revision: &Revision, phase: usize) -> Option<(Progress, Vec<String>)> {
         let (progress, wrong) = self.progress_of(revision, revision.content.as_ref()?.get(..phase)?);
-        (progress == Progress::Complete).then_some((Progress::Denied, wrong))
+        [Progress::Complete, Progress::Overtaken].contains(&progress).then_some((Progress::Denied, wrong))
     }
 
     /// Reports whether a revision that is being deleted reports a denial. Older ones wait for it.

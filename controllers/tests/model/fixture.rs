@@ -29,6 +29,8 @@ const FLAGS: [&str; 1] = ["--feature-gates=DeploymentConfig=true"];
 /// A fault affects one in this many of the matching calls.
 const ONE_IN: usize = 3;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Time within which a process observes all objects of a new cluster.
+const OBSERVED: Duration = Duration::from_secs(10);
 
 /// Fixture shared by all extensions of the model.
 pub(crate) struct Fixture {
@@ -37,6 +39,8 @@ pub(crate) struct Fixture {
     pub(crate) servers: ServerFixture,
     controller: tokio::sync::Mutex<Server>,
     clock: WallClock,
+    /// Time from which the process compares times of new objects with the wall clock.
+    observing: Mutex<Instant>,
     /// Converts the Gadgets of all extensions.
     converter: Converter,
     admission: Admission,
@@ -70,6 +74,7 @@ impl Fixture {
             servers,
             recorder,
             clock,
+            observing: Mutex::new(Instant::now()),
             converter: Converter::start().await.unwrap(),
             admission,
             meeting: Mutex::new(Arc::new(Barrier::new(EXTENSIONS))),
@@ -102,13 +107,23 @@ impl Fixture {
         let mut controller = self.controller.lock().await;
         controller.kill();
         self.restarts.fetch_add(1, Ordering::Relaxed);
-        // Times of the API server only compare with the true wall clock in a new process.
-        self.clock.set(0).unwrap();
+        self.correct_clock();
         *controller = launch(&self.servers, &self.clock).await;
+        *self.observing.lock().unwrap() = Instant::now();
     }
 
-    /// Sets the offset of the process's wall clock in seconds.
-    pub(crate) fn step_clock(&self, seconds: i64) {
+    /// Sets the process's wall clock to the true time. Those of the API server only compare with it in a process that
+    /// does not know them yet.
+    fn correct_clock(&self) {
+        self.clock.set(0).unwrap();
+        *self.observing.lock().unwrap() = Instant::now();
+    }
+
+    /// Sets the offset of the process's wall clock in seconds, once the process knows the times of all objects.
+    pub(crate) async fn step_clock(&self, seconds: i64) {
+        let _running = self.controller.lock().await;
+        let observing = self.observing.lock().unwrap().elapsed();
+        tokio::time::sleep(OBSERVED.saturating_sub(observing)).await;
         self.clock.set(seconds).unwrap();
     }
 
@@ -178,8 +193,10 @@ impl Fixture {
     pub(crate) async fn restore(&self) {
         self.together(async {
             self.recorder.stop().await;
+            self.correct_clock();
             self.servers.plane.restore_etcd().await.unwrap();
             self.recorder.restore(&self.client()).await;
+            self.correct_clock();
         })
         .await;
     }

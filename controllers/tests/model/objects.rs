@@ -14,6 +14,8 @@ use crate::verdict::env;
 /// State of an object of a revision.
 pub(crate) enum ObjectState {
     Ready,
+    /// Ready, and of a newer revision.
+    Moved,
     NotReady,
     Collision,
     Awaited,
@@ -46,7 +48,10 @@ impl Judge<'_> {
                 }
             }
             Some(uid) => match siblings.find(|sibling| sibling.uid() == uid) {
-                Some(sibling) if sibling.number() > revision.number() => readiness(),
+                Some(sibling) if sibling.number() > revision.number() => match readiness() {
+                    ObjectState::Ready => ObjectState::Moved,
+                    other => other,
+                },
                 Some(sibling) => ObjectState::Wrong(format!("still belongs to {}", sibling.name())),
                 None => ObjectState::Collision,
             },

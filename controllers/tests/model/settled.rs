@@ -65,6 +65,8 @@ impl Window {
 pub(crate) enum Progress {
     Complete,
     Rolling,
+    /// Complete, but it never succeeded, and a newer revision has objects of it.
+    Overtaken,
     /// A foreign object blocks this phase.
     Collision(usize),
     /// A CRD of the same name is being deleted.
@@ -158,7 +160,9 @@ impl Judge<'_> {
         let version = revision.version().map_or("", |version| VERSIONS[version].text);
         let (status, reason, begins) = match progress {
             Progress::Complete => ("True", "Succeeded", format!("Revision {version} has rolled out.")),
-            Progress::Rolling => ("True", "RollingOut", format!("Revision {version} is rolling out.")),
+            Progress::Rolling | Progress::Overtaken => {
+                ("True", "RollingOut", format!("Revision {version} is rolling out."))
+            }
             Progress::Collision(phase) => {
                 ("True", "Retrying", format!("revision object collisions in phase {phase}\n"))
             }
@@ -178,6 +182,9 @@ impl Judge<'_> {
             Progress::Rolling => {
                 self.expect_condition(&name, &revision.object, "Available", ("False", "ProbeFailure", ""))
             }
+            Progress::Overtaken => {
+                self.expect_condition(&name, &revision.object, "Available", ("False", "RollingOut", ""))
+            }
             _ => {}
         }
         progress
@@ -195,7 +202,7 @@ impl Judge<'_> {
 
     /// Progress of these phases of a revision.
     pub(crate) fn progress_of(&self, revision: &Revision, phases: &[Phase]) -> (Progress, Vec<String>) {
-        let mut wrong = Vec::new();
+        let (mut wrong, mut is_overtaken) = (Vec::new(), false);
         let is_refused = !self.intent.namespace;
         for (index, (_, objects)) in phases.iter().enumerate() {
             // Objects blocked by a finalizer still exist in a namespace that is being deleted.
@@ -208,6 +215,7 @@ impl Judge<'_> {
             for object in objects {
                 match self.object_state(revision, object) {
                     ObjectState::Ready => {}
+                    ObjectState::Moved => is_overtaken = !revision.has_succeeded(),
                     ObjectState::NotReady => ready = false,
                     ObjectState::Collision => free = false,
                     ObjectState::Awaited => awaited = true,
@@ -224,7 +232,7 @@ impl Judge<'_> {
                 return (Progress::Rolling, wrong);
             }
         }
-        (Progress::Complete, wrong)
+        (if is_overtaken { Progress::Overtaken } else { Progress::Complete }, wrong)
     }
 
     fn archived(&mut self, revision: &Revision) {
