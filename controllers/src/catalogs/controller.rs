@@ -39,7 +39,7 @@ pub(crate) fn run(
     let (store, writer) = reflector::store();
     let follower =
         CatalogFollower { catalogs: Arc::clone(&catalogs), store: store.clone(), seen: HashMap::new() };
-    let events = Box::pin(announce_listed(events, listed.clone()).reflect(writer));
+    let events = Box::pin(announce_listed(events.reflect(writer), listed.clone()));
     let stream = stream::unfold((events, follower), async |(mut events, mut follower)| {
         let event = events.next().await?;
         follower.handle(&event).await;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, StreamExt, stream};
 use http::{Request, Response};
 use kube::api::{ListParams, ObjectList};
 use kube::client::retry::RetryPolicy;
@@ -129,7 +129,8 @@ where
     }))
 }
 
-/// Forwards the events of a watch, and cancels `listed` after the initial list.
+/// Forwards the events of a watch, and cancels `listed` after the initial list. The objects of each list follow when it is
+/// complete: until then a store has the former objects, and a controller that is triggered earlier would read those.
 ///
 /// Replaces [`kube::runtime::reflector::Store::wait_until_ready`], which wakes only one of several waiters. The
 /// controller on the store is one of them.
@@ -137,10 +138,20 @@ pub fn announce_listed<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     listed: CancellationToken,
 ) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> {
-    events.inspect_ok(move |event| {
-        if let watcher::Event::InitDone = event {
-            listed.cancel();
+    let mut held = Vec::new();
+    events.flat_map(move |event| {
+        match event {
+            Ok(watcher::Event::InitApply(_)) => {
+                held.push(event);
+                return stream::iter(Vec::new());
+            }
+            Ok(watcher::Event::InitDone) => listed.cancel(),
+            // The objects of a list that failed.
+            Ok(watcher::Event::Init) => held.clear(),
+            _ => return stream::iter(vec![event]),
         }
+        held.push(event);
+        stream::iter(std::mem::take(&mut held))
     })
 }
 
@@ -226,10 +237,39 @@ mod tests {
 
     use axum::Router;
     use axum::http::StatusCode;
+    use futures::FutureExt;
     use k8s_openapi::api::core::v1::Namespace;
     use kube::Api;
 
     use super::*;
+
+    #[tokio::test]
+    async fn objects_of_a_list_follow_when_it_is_complete() {
+        use watcher::Event::{Apply, Delete, Init, InitApply, InitDone};
+        let (listed, failed) = (CancellationToken::new(), || watcher::Error::NoResourceVersion);
+        let (events, received) = tokio::sync::mpsc::unbounded_channel();
+        let received =
+            stream::unfold(received, async |mut received: tokio::sync::mpsc::UnboundedReceiver<_>| {
+                Some((received.recv().await?, received))
+            });
+        let mut announced = std::pin::pin!(announce_listed(received, listed.clone()));
+        let mut seen = || {
+            let mut seen = Vec::new();
+            while let Some(Some(event)) = announced.next().now_or_never() {
+                seen.push(event.map_or_else(|_| "failed".to_owned(), |event| format!("{event:?}")));
+            }
+            seen.join(" ")
+        };
+        let send = |sent: Vec<watcher::Result<watcher::Event<u8>>>| {
+            sent.into_iter().for_each(|event| events.send(event).unwrap());
+        };
+        send(vec![Ok(Init), Ok(InitApply(1)), Err(failed()), Ok(Init), Ok(InitApply(2)), Ok(InitApply(3))]);
+        assert_eq!(seen(), "Init failed Init");
+        assert!(!listed.is_cancelled());
+        send(vec![Ok(InitDone), Ok(Apply(4)), Ok(Delete(5))]);
+        assert_eq!(seen(), "InitApply(2) InitApply(3) InitDone Apply(4) Delete(5)");
+        assert!(listed.is_cancelled());
+    }
 
     /// A forbidden object may exist: an OpenShift without rights for us is not plain Kubernetes.
     #[test]
