@@ -69,6 +69,7 @@ impl Actor {
         self.fixture.until_served(&name).await?;
         let proxy = &Arc::clone(&self.fixture).servers.proxy;
         let mut silent = (proxy.count(), Instant::now());
+        let mut restarts = self.fixture.restarts();
         loop {
             let snapshot = self.snapshot();
             self.run_pods(&snapshot).await;
@@ -88,7 +89,9 @@ impl Actor {
             } else if is_silent {
                 break;
             }
-            if snapshot.objects.values().any(|object| is_cleaned_up(object)) {
+            // A new process measures the time anew for which a missing object is left to a newer revision.
+            let is_new = std::mem::replace(&mut restarts, self.fixture.restarts()) != restarts;
+            if is_new || snapshot.objects.values().any(|object| is_cleaned_up(object)) {
                 deadline = deadline.max((Instant::now() + PATIENCE).min(started + CLEANUP));
             }
             if Instant::now() > deadline {
