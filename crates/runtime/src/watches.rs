@@ -27,7 +27,7 @@ use crate::cluster::Calls;
 /// Maximum length of an event that is checked. Objects have at most 1.5 MiB.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Shortest interval of the lists of a kind, if its watch fails after each of them.
-const LIST_INTERVAL: Duration = Duration::from_secs(10);
+const LIST_INTERVAL: Duration = Duration::from_secs(5);
 /// Difference of the durations of a watch in which the API server and we time it.
 const TOLERANCE: Duration = Duration::from_secs(5);
 /// Event that makes a watcher list anew.

@@ -93,7 +93,7 @@ async fn events_in_parts_are_forwarded_whole() {
 // docs/design/apply.md#restored-cluster
 #[tokio::test(start_paused = true)]
 async fn watch_that_fails_lists_anew_after_an_interval_unless_it_is_denied() {
-    for (code, lists) in [(500, 6..=7), (403, 1..=1)] {
+    for (code, lists) in [(500, 13..=14), (403, 1..=1)] {
         let listed = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&listed);
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -119,7 +119,7 @@ async fn watch_that_fails_lists_anew_after_an_interval_unless_it_is_denied() {
 // docs/design/apply.md#restored-cluster: the API server can end watches without an error when it stops.
 #[tokio::test(start_paused = true)]
 async fn watch_that_ends_early_lists_anew() {
-    for (lasts, lists) in [(0, 6..=7), (290, 1..=1)] {
+    for (lasts, lists) in [(0, 13..=14), (290, 1..=1)] {
         let listed = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&listed);
         let service = tower::service_fn(move |request: Request<Body>| {
