@@ -36,6 +36,8 @@ pub(crate) struct Holders {
     pub(crate) created: BTreeSet<Subject>,
     /// Service accounts of pods and token Secrets.
     pub(crate) accounts: Accounts,
+    /// Keys of the other labels of ClusterRoles with value `true`, as selectors of aggregated ClusterRoles have them.
+    pub(crate) labels: BTreeMap<Subject, BTreeSet<String>>,
 }
 
 impl Holders {
@@ -79,6 +81,7 @@ impl Holders {
         let namespace = match kind {
             "ClusterRole" => {
                 let whats = roles.get(&(kind, "", name)).map_or(&[][..], Vec::as_slice);
+                self.labels.insert(subject(kind, "", name), marks(object));
                 for aggregating in aggregating(object) {
                     self.bound.insert(subject(kind, "", name), true);
                     add(&mut self.grants, subject(kind, "", aggregating), None, whats, count)?;
@@ -99,6 +102,24 @@ impl Holders {
         for one in list(object, "/subjects") {
             let subject = subject(text(one, "/kind"), text(one, "/namespace"), text(one, "/name"));
             add(&mut self.grants, subject, namespace, whats, count)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what ClusterRoles outside of the list gain if they select labels that the ClusterRoles did not have `before`.
+    ///
+    /// # Errors
+    /// See [`TooMany`].
+    pub(crate) fn add_selected(&mut self, before: &Self) -> Result<(), TooMany> {
+        let (mut count, none) = (0, BTreeSet::new());
+        for (role, labels) in &self.labels {
+            let had = before.labels.get(role).unwrap_or(&none);
+            let whats = self.grants.get(role).cloned().unwrap_or_default();
+            for label in labels.difference(had) {
+                counted(&mut count, whats.len())?;
+                let selecting = subject("ClusterRole", "", &format!("that selects {label}"));
+                self.grants.entry(selecting).or_default().extend(whats.iter().cloned());
+            }
         }
         Ok(())
     }
@@ -185,6 +206,14 @@ fn aggregating(role: &Value) -> impl Iterator<Item = &str> {
     let set = labels.into_iter().flatten().filter(|(_, value)| *value == "true");
     let names = set.filter_map(|(key, _)| key.rsplit('/').next()?.strip_prefix(AGGREGATION));
     names.map(|name| if name == CONTENT_ROLE.1 { CONTENT_ROLE.0 } else { name })
+}
+
+/// Keys of labels with value `true` that are no names of an aggregating ClusterRole.
+fn marks(role: &Value) -> BTreeSet<String> {
+    let labels = role.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let is_name = |key: &str| key.rsplit('/').next().is_some_and(|name| name.starts_with(AGGREGATION));
+    let marks = labels.filter(|(key, value)| *value == "true" && !is_name(key));
+    marks.map(|(key, _)| key.clone()).collect()
 }
 
 /// Single permissions of a role.

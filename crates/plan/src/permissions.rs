@@ -117,6 +117,9 @@ pub(crate) enum GrantedAccess {
 pub fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMany> {
     let is_upgrade = !old.is_empty() && !new.is_empty();
     let (mut old, mut new) = (Holders::of(old)?, Holders::of(new)?);
+    if is_upgrade {
+        new.add_selected(&old)?;
+    }
     for (holder, held, gained) in moved(&old, &new)? {
         old.grants.entry(holder.clone()).or_default().extend(held);
         new.grants.entry(holder).or_default().extend(gained);

@@ -175,7 +175,12 @@ fn aggregation_rule_adds_rules_of_selected_roles() {
     let both = [objects.clone(), vec![part]].concat();
     assert_eq!(
         shown(&objects, &both),
-        ["+ ClusterRole /admin in *: x.io/widgets: get", "+ ServiceAccount ns/sa in *: x.io/widgets: get"]
+        [
+            "+ ClusterRole /admin in *: x.io/widgets: get",
+            // Roles outside of the list may select the label, too.
+            "+ ClusterRole /that selects to-r in *: x.io/widgets: get",
+            "+ ServiceAccount ns/sa in *: x.io/widgets: get"
+        ]
     );
 }
 
@@ -289,6 +294,28 @@ fn each_aggregation_label_is_a_binding() {
         let expected = format!("+ ClusterRole /{role} in *: /secrets: get");
         assert_eq!(shown(&of(json!({})), &of(json!({label: "true"}))), [expected]);
         assert_eq!(shown(&of(json!({})), &of(json!({label: "false"}))), [""; 0]);
+    }
+}
+
+#[test]
+fn new_label_of_a_role_is_a_binding_if_another_role_may_select_it() {
+    let rules = json!([rule("", "secrets", &["get"])]);
+    let of = |labels: Value| {
+        let mut all = role(&rules, None);
+        all[0]["metadata"]["labels"] = labels;
+        all
+    };
+    let label = "example.com/controller";
+    let gained = format!("+ ClusterRole /that selects {label} in *: /secrets: get");
+    let without = of(json!({}));
+    assert_eq!(shown(&without, &of(json!({label: "true"}))), [gained]);
+    for (before, after) in [
+        (of(json!({label: "true"})), of(json!({label: "true"}))),
+        (without.clone(), of(json!({"app.kubernetes.io/version": "1.2.0"}))),
+        // Nothing selects by labels of a first installation what it did not before.
+        (Vec::new(), of(json!({label: "true"}))),
+    ] {
+        assert!(!shown(&before, &after).iter().any(|line| line.contains("selects")), "{after:?}");
     }
 }
 
