@@ -223,7 +223,8 @@ mod tests {
         };
         let rule = |number: usize| json!({"apiGroups": [format!("g{number}.x.io")], "resources": ["a"], "verbs": ["get"]});
         let mut rules: Vec<Value> = (0..MAX_PERMISSIONS).map(rule).collect();
-        rules.push(json!({"apiGroups": [""], "resources": names("a", "secrets"), "verbs": names("a", "impersonate")}));
+        let (resources, verbs) = (names("a", "roles"), names("a", "escalate"));
+        rules.push(json!({"apiGroups": [group], "resources": resources, "verbs": verbs}));
         let mut objects = role(&["get"]);
         objects[0]["rules"] = json!(rules);
         objects[1]["subjects"] =
@@ -231,7 +232,8 @@ mod tests {
         let plan = plan(&[], &objects, "");
         assert_eq!((plan.permissions_gained.len(), plan.truncated), (MAX_PERMISSIONS, true));
         let first = &plan.permissions_gained[0];
-        for part in ["…: impersonate, a0, ", " more on secrets, a0, ", " more cluster-wide"] {
+        let resources = format!(" more on roles.{group}, a0.");
+        for part in ["…: escalate, a0, ", &resources, " more cluster-wide"] {
             assert!(first.contains(part), "{part}: {first}");
         }
         assert!(
