@@ -161,12 +161,15 @@ grant() {
   local role=operator-controller-content-namespaced found
   found=$(kubectl get clusterrole $role --ignore-not-found -o name)
   [ -z "$found" ] || return 0
+  set -f # A value of a configuration may be a pattern.
   for found in $([ -z "$(existing clusterextensions)" ] || kubectl get clusterextensions.$group \
     -o jsonpath='{.items[*].spec.namespace} {.items[*].spec.config.inline.watchNamespace} {.items[*].spec.config.inline.watchNamespaces[*]}'); do
+    case $found in "$namespace" | kube-* | -* | *[!a-z0-9-]*) continue ;; esac
     kubectl -n "$found" create rolebinding operator-controller-content --clusterrole $role --dry-run=client -o yaml \
       --serviceaccount "$namespace:operator-controller-controller-manager" | apply - ||
       echo "warning: no grant in namespace $found" >&2
   done
+  set +f
 }
 
 install() {

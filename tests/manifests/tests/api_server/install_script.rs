@@ -12,37 +12,37 @@ use tempfile::TempDir;
 use super::Server;
 
 /// The script with the kubectl of the test, which is `kubectl` in its PATH.
-struct Script {
+pub(super) struct Script {
     programs: TempDir,
     kubeconfig: String,
 }
 
 /// Result of a run.
 #[derive(Debug)]
-struct Run {
+pub(super) struct Run {
     code: i32,
-    printed: String,
-    said: String,
+    pub(super) printed: String,
+    pub(super) said: String,
 }
 
 impl Run {
     /// Fails unless the exit code is 0. Returns standard output.
     #[track_caller]
-    fn succeeded(self) -> String {
+    pub(super) fn succeeded(self) -> String {
         assert_eq!(self.code, 0, "{self:?}");
         self.printed
     }
 
     /// Fails unless the exit code is 1. Returns standard error.
     #[track_caller]
-    fn failed(self) -> String {
+    pub(super) fn failed(self) -> String {
         assert_eq!(self.code, 1, "{self:?}");
         self.said
     }
 }
 
 impl Script {
-    fn of(server: &Server) -> Self {
+    pub(super) fn of(server: &Server) -> Self {
         let script = Self {
             programs: tempfile::tempdir().unwrap(),
             kubeconfig: server.plane.kubeconfig().to_str().unwrap().to_owned(),
@@ -67,7 +67,7 @@ impl Script {
         std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
     }
 
-    fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Run {
+    pub(super) fn run(&self, arguments: &[&str], environment: &[(&str, &str)]) -> Run {
         let mut command = Command::new("bash");
         command.arg(path("install.sh")).args(arguments);
         let programs = format!("{}:{}", self.programs.path().display(), std::env::var("PATH").unwrap());

@@ -9,6 +9,7 @@
 
 extern crate olm_tokio as tokio;
 
+mod install_grants;
 mod install_script;
 mod rights;
 
