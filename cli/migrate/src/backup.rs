@@ -3,7 +3,8 @@
 //!
 //! The content is JSON, compressed and split. The Secret `olm-migrate-NAMESPACE.PACKAGE` has the first part and the
 //! digest of all. It is written last, so that a backup without it is incomplete. A backup is executed as a plan, so it
-//! is only read from the namespace of the controllers, where only administrators write Secrets.
+//! is only read from the namespace of the controllers, where only administrators write Secrets of its type:
+//! `hardened.yaml` permits operator-controller others.
 
 use std::io::{Read, Write};
 
@@ -21,7 +22,7 @@ use sha2::{Digest, Sha256};
 use super::plan::model::PackagePlan;
 use super::pods::PodState;
 
-/// Label of the Secrets, with the package.
+/// Label of the Secrets, with the package, and their type.
 pub(super) const LABEL: &str = "ext.olm.operatorframework.io/migration";
 /// Label of the Secrets, with the namespace of the package.
 const NAMESPACE: &str = "ext.olm.operatorframework.io/migration-namespace";
@@ -141,6 +142,9 @@ fn parts(first: &Value) -> Result<usize, String> {
 fn unpack(secrets: &[Value]) -> Result<Backup, String> {
     let mut bytes = Vec::new();
     for secret in secrets {
+        if secret["type"] != LABEL {
+            return Err(format!("a Secret does not have type {LABEL}"));
+        }
         let data = secret["data"][KEY].as_str().ok_or("a Secret has no data")?;
         bytes.extend(BASE64_STANDARD.decode(data).map_err(|error| error.to_string())?);
     }
@@ -357,6 +361,8 @@ pub(super) async fn delete(
 
 #[cfg(test)]
 mod tests {
+    use olm_api::names::OBJECT_DATA_SECRET_TYPE;
+
     use super::*;
     use crate::apply::fixture::plan;
 
@@ -398,6 +404,9 @@ mod tests {
         foreign[0]["metadata"]["labels"][NAMESPACE] = json!("other");
         assert!(unpack(&foreign).unwrap_err().contains("plan of ns/lamp, unlike its name and labels"));
         assert_eq!(package_of(&foreign[0]), None);
+        let mut forged = secrets.clone();
+        forged[0]["type"] = json!(OBJECT_DATA_SECRET_TYPE);
+        assert!(unpack(&forged).unwrap_err().contains("does not have type ext.olm.operatorframework.io/migration"));
         secrets[0]["data"]["backup"] = json!(BASE64_STANDARD.encode("other"));
         assert!(unpack(&secrets).unwrap_err().contains("does not have the digest"));
         secrets[0]["metadata"]["annotations"][PARTS] = json!("0");

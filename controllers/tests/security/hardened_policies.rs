@@ -199,6 +199,7 @@ async fn only_own_objects_are_written_in_namespaces_of_cluster_and_olm() {
         (secret(SYSTEM, "lamp-1-x", content), ""),
         (secret(SYSTEM, "olmv1-ca", "kubernetes.io/tls"), ""),
         (secret(SYSTEM, "sh.helm.release.v1.a.v1", "Opaque"), own),
+        (secret(SYSTEM, "olm-migrate-ns.lamp", "ext.olm.operatorframework.io/migration"), own),
         (map(SYSTEM, "olm-registry-ca"), own),
         (lease("9c4404e7.operatorframework.io"), ""),
         (lease("catalogd-operator-lock"), own),
