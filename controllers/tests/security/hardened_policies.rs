@@ -12,15 +12,15 @@ use crate::policies::Cluster;
 
 const LABEL: &str = "ext.olm.operatorframework.io/aggregate-to-operator-controller";
 const CONTROLLER: &str = "system:serviceaccount:olmv1-system:operator-controller-controller-manager";
-const SYSTEM: &str = "olmv1-system";
+pub(crate) const SYSTEM: &str = "olmv1-system";
 const POLICIES: [&str; 3] =
     ["operator-controller-aggregation", "operator-controller-exceptions", "operator-controller-limits"];
 /// CA bundle in Base64.
-const CA: &str = "Y2E=";
+pub(crate) const CA: &str = "Y2E=";
 
 /// A cluster with the roles and policies of `hardened.yaml`. The aggregation controller of Kubernetes does not run, so
 /// the content role gets the shipped rules here.
-async fn start() -> Cluster {
+pub(crate) async fn start() -> Cluster {
     let cluster = Cluster::start().await;
     let all = documents("hardened.yaml");
     for object in &all {
@@ -73,7 +73,7 @@ async fn only_holders_of_escalate_extend_the_rights_of_operator_controller() {
 }
 
 /// A cluster in which operator-controller has the rights of `cluster-admin`, so that only the policies refuse.
-async fn start_with_all_rights() -> Cluster {
+pub(crate) async fn start_with_all_rights() -> Cluster {
     let cluster = start().await;
     let subject = json!({"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": CONTROLLER});
     let binding = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
@@ -88,17 +88,17 @@ async fn start_with_all_rights() -> Cluster {
 }
 
 /// Client for dry runs of one user.
-struct DryRun {
-    client: Client,
-    admin: Client,
+pub(crate) struct DryRun {
+    pub(crate) client: Client,
+    pub(crate) admin: Client,
 }
 
 impl DryRun {
-    async fn of(cluster: &Cluster) -> Self {
+    pub(crate) async fn of(cluster: &Cluster) -> Self {
         Self { client: cluster.client_of(CONTROLLER, &[]).await, admin: cluster.plane.client() }
     }
 
-    fn api(&self, client: &Client, object: &Value) -> Api<DynamicObject> {
+    pub(crate) fn api(&self, client: &Client, object: &Value) -> Api<DynamicObject> {
         let typed: DynamicObject = serde_json::from_value(object.clone()).unwrap();
         let gvk = GroupVersionKind::try_from(typed.types.unwrap()).unwrap();
         let resource = ApiResource::from_gvk(&gvk);
@@ -109,26 +109,26 @@ impl DryRun {
     }
 
     /// `None` if the object could be created, else the reason of the policy.
-    async fn create(&self, object: &Value) -> Option<String> {
+    pub(crate) async fn create(&self, object: &Value) -> Option<String> {
         let params = PostParams { dry_run: true, ..PostParams::default() };
         let typed = serde_json::from_value(object.clone()).unwrap();
         denial(self.api(&self.client, object).create(&params, &typed).await)
     }
 
     /// As [`Self::create`], for a change of an object that an administrator has created.
-    async fn patch(&self, object: &Value, patch: &Value) -> Option<String> {
+    pub(crate) async fn patch(&self, object: &Value, patch: &Value) -> Option<String> {
         let name = object["metadata"]["name"].as_str().unwrap();
         let params = PatchParams { dry_run: true, ..PatchParams::default() };
         denial(self.api(&self.client, object).patch(name, &params, &Patch::Merge(patch)).await)
     }
 
-    async fn delete(&self, object: &Value) -> Option<String> {
+    pub(crate) async fn delete(&self, object: &Value) -> Option<String> {
         let name = object["metadata"]["name"].as_str().unwrap();
         let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
         denial(self.api(&self.client, object).delete(name, &params).await)
     }
 
-    async fn given(&self, object: &Value) {
+    pub(crate) async fn given(&self, object: &Value) {
         let typed = serde_json::from_value(object.clone()).unwrap();
         self.api(&self.admin, object).create(&PostParams::default(), &typed).await.unwrap();
     }
@@ -144,14 +144,14 @@ fn denial<T: std::fmt::Debug>(result: Result<T, kube::Error>) -> Option<String> 
     }
 }
 
-fn object(api_version: &str, kind: &str, namespace: &str, name: &str, more: Value) -> Value {
+pub(crate) fn object(api_version: &str, kind: &str, namespace: &str, name: &str, more: Value) -> Value {
     let mut object =
         json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name, "namespace": namespace}});
     object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     object
 }
 
-fn secret(namespace: &str, name: &str, kind: &str) -> Value {
+pub(crate) fn secret(namespace: &str, name: &str, kind: &str) -> Value {
     let mut secret = object("v1", "Secret", namespace, name, json!({"type": kind}));
     secret["metadata"]["annotations"] = json!({"kubernetes.io/service-account.name": "a"});
     if kind == "kubernetes.io/tls" {
@@ -225,7 +225,7 @@ async fn only_own_objects_are_written_in_namespaces_of_cluster_and_olm() {
 }
 
 /// Webhook configuration of a revision, with one rule.
-fn webhooks(name: &str, (group, resource): (&str, &str), selector: &Value) -> Value {
+pub(crate) fn webhooks(name: &str, (group, resource): (&str, &str), selector: &Value) -> Value {
     let rule = json!({"apiGroups": [group], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]});
     let mut webhook = json!({"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"],
         "rules": [rule], "clientConfig": {"service": {"name": "a", "namespace": "b"}}});
