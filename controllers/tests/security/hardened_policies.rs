@@ -258,6 +258,8 @@ async fn webhooks_are_those_of_revisions_and_spare_kubernetes_and_olm() {
         (webhooks("w", ("", "pods"), &any), kubernetes),
         (webhooks("w", ("apps", "deployments"), &any), kubernetes),
         (webhooks("w", ("rbac.authorization.k8s.io", "*"), &any), kubernetes),
+        (webhooks("w", ("olm.operatorframework.io", "*"), &any), "may not write a rule on an API of OLM"),
+        (webhooks("w", ("ext.olm.operatorframework.io", "*"), &any), "may not write a rule on an API of OLM"),
     ] {
         let denied = run.create(&object).await.unwrap_or_default();
         assert!(denied.contains(expected) && denied.is_empty() == expected.is_empty(), "{object}: {denied}");

@@ -18,6 +18,7 @@ mod field;
 mod fixture;
 mod hardened;
 mod hardened_policies;
+mod hardened_roles;
 mod hardened_updates;
 mod hostile;
 mod impersonation;

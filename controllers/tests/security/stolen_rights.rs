@@ -26,6 +26,7 @@ const FILES: [&[&str]; 8] = [
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 const ADMISSION: &str = "admissionregistration.k8s.io/v1";
 const TOKEN: &str = "kubernetes.io/service-account-token";
+const CRD: &str = "lamps.others.example";
 const WEBHOOK: &str = "catalogd-mutating-webhook-configuration";
 
 /// Request with a stolen token. Nothing is stored.
@@ -34,8 +35,35 @@ enum Attempt {
     Create(Value),
     Patch(Value, Value),
     Delete(Value),
-    Impersonate,
+    /// Each of these: a verb, the group and the resource, and the namespace.
+    Review(&'static [[&'static str; 4]]),
 }
+
+/// Resources with which a token gets other credentials or runs commands.
+const CREDENTIALS: &[[&str; 4]] = &[
+    ["create", "", "serviceaccounts/token", "apps"],
+    ["create", "", "serviceaccounts/token", "kube-system"],
+    ["create", "", "pods", "apps"],
+    ["create", "", "pods/exec", "apps"],
+    ["get", "", "pods/exec", "apps"],
+    ["create", "", "pods/attach", "apps"],
+    ["patch", "", "pods/ephemeralcontainers", "apps"],
+    ["get", "", "nodes/proxy", ""],
+    ["create", "", "nodes/proxy", ""],
+    ["create", "certificates.k8s.io", "certificatesigningrequests", ""],
+    ["update", "certificates.k8s.io", "certificatesigningrequests/approval", ""],
+    ["approve", "certificates.k8s.io", "signers", ""],
+];
+/// Resources that limit other users or itself.
+const LIMITS: &[[&str; 4]] = &[
+    ["create", "", "namespaces", ""],
+    ["patch", "", "namespaces", "apps"],
+    ["patch", "", "namespaces", ""],
+    ["delete", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""],
+    ["patch", "admissionregistration.k8s.io", "validatingadmissionpolicies", ""],
+    ["delete", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""],
+    ["patch", "admissionregistration.k8s.io", "validatingadmissionpolicybindings", ""],
+];
 
 fn object(api_version: &str, kind: &str, namespace: &str, name: &str, more: Value) -> Value {
     let mut object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}});
@@ -62,36 +90,46 @@ fn secret(namespace: &str, kind: &str) -> Value {
 fn webhooks(group: &str, resource: &str) -> Value {
     let rule =
         json!({"apiGroups": [group], "apiVersions": ["*"], "operations": ["*"], "resources": [resource]});
+    let owner = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "a", "uid": "u"});
     let webhooks = json!([{"name": "a.b.c", "sideEffects": "None", "admissionReviewVersions": ["v1"],
         "rules": [rule], "clientConfig": {"service": {"name": "a", "namespace": "apps"}}}]);
-    let owner = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "a", "uid": "u"});
     let mut webhooks =
         object(ADMISSION, "MutatingWebhookConfiguration", "", "stolen", json!({"webhooks": webhooks}));
     webhooks["metadata"]["ownerReferences"] = json!([owner]);
     webhooks
 }
 
+/// CRD of another owner.
+fn crd() -> Value {
+    let versions = json!([{"name": "v1", "served": true, "storage": true,
+        "schema": {"openAPIV3Schema": {"type": "object"}}}]);
+    let names = json!({"kind": "Lamp", "plural": "lamps"});
+    let spec = json!({"group": "others.example", "scope": "Cluster", "names": names, "versions": versions});
+    object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", CRD, json!({"spec": spec}))
+}
+
 /// Attempts, by their text in the table. `system` is the namespace of operator-controller.
 fn attempts(system: &str) -> Vec<(&'static str, Attempt)> {
-    use Attempt::{Create, Delete, Impersonate, List, Patch};
-    let none = || json!({});
-    let secrets =
-        json!({"rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["create", "patch"]}]});
-    let admin = json!({"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}});
-    let service = json!({"spec": {"group": "example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
-        "service": {"name": "a", "namespace": "apps"}}});
-    let catalog = object("olm.operatorframework.io/v1", "ClusterCatalog", "", "hub", none());
+    let catalog = object("olm.operatorframework.io/v1", "ClusterCatalog", "", "hub", json!({}));
     let image = json!({"spec": {"source": {"image": {"ref": "example.com/other:latest"}}}});
-    let scope = json!([{"name": "inject-metadata-name.olm.operatorframework.io", "sideEffects": "None",
-        "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.com"},
-        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]}]);
+    let mut attempts = in_namespaces(system);
+    attempts.extend(on_webhooks());
+    attempts.extend(in_the_cluster());
+    attempts.push(("change what a ClusterCatalog contains", Attempt::Patch(catalog, image)));
+    attempts
+}
+
+/// Attempts on namespaced objects.
+fn in_namespaces(system: &str) -> Vec<(&'static str, Attempt)> {
+    use Attempt::{Create, List};
+    let none = || json!({});
     vec![
         ("read all Secrets", List(object("v1", "Secret", "", "", none()))),
         ("create a token Secret in `kube-system`", Create(secret("kube-system", TOKEN))),
         ("create a token Secret in the namespace of an extension", Create(secret("apps", TOKEN))),
         ("create a privileged DaemonSet in `kube-system`", Create(workload("DaemonSet", "kube-system"))),
         (
-            "create Deployments and Secrets in the namespace of an extension",
+            "create privileged Deployments in the namespace of an extension",
             Create(workload("Deployment", "apps")),
         ),
         ("create Deployments and Secrets in other namespaces", Create(workload("Deployment", "default"))),
@@ -100,25 +138,67 @@ fn attempts(system: &str) -> Vec<(&'static str, Attempt)> {
             "write other objects in the namespace of OLM",
             Create(object("v1", "ConfigMap", system, "stolen", none())),
         ),
+    ]
+}
+
+/// Attempts on webhook configurations.
+fn on_webhooks() -> Vec<(&'static str, Attempt)> {
+    use Attempt::{Create, Patch};
+    let scope = json!([{"name": "inject-metadata-name.olm.operatorframework.io", "sideEffects": "None",
+        "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.com"},
+        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*/*"]}]}]);
+    let of_catalogd = object(ADMISSION, "MutatingWebhookConfiguration", "", WEBHOOK, json!({}));
+    vec![
         ("create a webhook for `*/*`", Create(webhooks("*", "*/*"))),
         ("create a webhook for pods", Create(webhooks("", "pods"))),
+        ("create a webhook for the APIs of OLM", Create(webhooks("olm.operatorframework.io", "*"))),
         ("create a webhook for the APIs of operators", Create(webhooks("example.com", "*"))),
+        ("redirect the webhook of catalogd", Patch(of_catalogd, json!({"webhooks": scope}))),
+    ]
+}
+
+/// Attempts on other cluster-scoped objects, and on what has no object.
+fn in_the_cluster() -> Vec<(&'static str, Attempt)> {
+    use Attempt::{Create, Delete, Patch, Review};
+    let none = || json!({});
+    let grant = |group: &str, resource: &str, verbs: &[&str]| {
+        let rule = json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+        Create(object(RBAC, "ClusterRole", "", "stolen", json!({"rules": [rule]})))
+    };
+    let bind = |role: &str| {
+        let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role});
+        Create(object(RBAC, "ClusterRoleBinding", "", "stolen", json!({ "roleRef": role })))
+    };
+    let role = |name: &str| object(RBAC, "ClusterRole", "", name, none());
+    let conversion = json!({"strategy": "Webhook",
+        "webhook": {"clientConfig": {"url": "https://example.com"}, "conversionReviewVersions": ["v1"]}});
+    let crd = object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", CRD, none());
+    let service = json!({"spec": {"group": "example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1,
+        "service": {"name": "a", "namespace": "apps"}}});
+    let service = object("apiregistration.k8s.io/v1", "APIService", "", "v1.example.com", service);
+    let label = json!({"metadata": {"labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}}});
+    vec![
         (
-            "redirect the webhook of catalogd",
-            Patch(
-                object(ADMISSION, "MutatingWebhookConfiguration", "", WEBHOOK, none()),
-                json!({"webhooks": scope}),
-            ),
+            "change, redirect or delete CRDs of others",
+            Patch(crd, json!({"spec": {"conversion": conversion}})),
         ),
-        ("delete ClusterRoles and CRDs", Delete(object(RBAC, "ClusterRole", "", "view", none()))),
-        ("grant writing of all Secrets", Create(object(RBAC, "ClusterRole", "", "stolen", secrets))),
-        ("bind `cluster-admin`", Create(object(RBAC, "ClusterRoleBinding", "", "stolen", admin))),
+        ("delete ClusterRole `view`", Delete(role("view"))),
+        ("add the rules of `cluster-admin` to `view`", Patch(role("cluster-admin"), label)),
+        ("grant reading of all Secrets", grant("", "secrets", &["get", "list"])),
+        ("grant writing of all Secrets", grant("", "secrets", &["create", "patch"])),
         (
-            "write APIServices",
-            Create(object("apiregistration.k8s.io/v1", "APIService", "", "v1.example.com", service)),
+            "grant writing of webhooks",
+            grant("admissionregistration.k8s.io", "validatingwebhookconfigurations", &["create", "patch"]),
         ),
-        ("impersonate any service account", Impersonate),
-        ("change what a ClusterCatalog contains", Patch(catalog, image)),
+        ("bind `cluster-admin`", bind("cluster-admin")),
+        (
+            "bind `operator-controller-content-namespaced` in other namespaces",
+            bind("operator-controller-content-namespaced"),
+        ),
+        ("write APIServices", Create(service)),
+        ("impersonate any service account", Review(&[["impersonate", "", "serviceaccounts", ""]])),
+        ("create tokens, run commands in pods, reach kubelets or approve certificates", Review(CREDENTIALS)),
+        ("change namespaces or admission policies", Review(LIMITS)),
     ]
 }
 
@@ -133,6 +213,7 @@ async fn start(files: &[&str]) -> Cluster {
     let options = Options { controllers: &["clusterrole-aggregation-controller"] };
     let plane = ControlPlane::start_with(options).await.unwrap();
     plane.apply_crds(&olm_api::crds::crds()).await.unwrap();
+    plane.apply_crds(&[crd()]).await.unwrap();
     let client = plane.client();
     let image = json!({"spec": {"source": {"type": "Image", "image": {"ref": "example.com/hub:latest"}}}});
     apply(&client, &object("olm.operatorframework.io/v1", "ClusterCatalog", "", "hub", image)).await;
@@ -167,9 +248,13 @@ async fn start(files: &[&str]) -> Cluster {
     Cluster { plane, systems }
 }
 
+fn answer(is_permitted: bool) -> &'static str {
+    if is_permitted { "yes" } else { "no" }
+}
+
 impl Attempt {
-    /// Reports whether the API server permits it.
-    async fn succeeds(&self, client: &Client) -> bool {
+    /// `yes` if the API server permits it, else `no`, or `some` for a part.
+    async fn succeeds(&self, client: &Client) -> &'static str {
         let api = |object: &Value| -> Api<DynamicObject> {
             let typed: DynamicObject = serde_json::from_value(object.clone()).unwrap();
             let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(typed.types.unwrap()).unwrap());
@@ -194,17 +279,24 @@ impl Attempt {
                 let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
                 api(object).delete(&name(object), &params).await.map(drop)
             }
-            Self::Impersonate => {
-                let review = json!({"spec": {"resourceAttributes": {"resource": "serviceaccounts", "verb": "impersonate"}}});
+            Self::Review(all) => {
                 let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-                let review = serde_json::from_value(review).unwrap();
-                let answer = reviews.create(&PostParams::default(), &review).await.unwrap();
-                return answer.status.unwrap().allowed;
+                let mut allowed = Vec::new();
+                for [verb, group, path, namespace] in *all {
+                    let (resource, subresource) = path.split_once('/').unwrap_or((path, ""));
+                    let attributes = json!({"verb": verb, "group": group, "resource": resource,
+                        "subresource": subresource, "namespace": namespace});
+                    let review = serde_json::from_value(json!({"spec": {"resourceAttributes": attributes}}));
+                    let review = reviews.create(&PostParams::default(), &review.unwrap()).await.unwrap();
+                    allowed.push(review.status.unwrap().allowed);
+                }
+                let is_clear = allowed.iter().all(|one| *one == allowed[0]);
+                return if is_clear { answer(allowed[0]) } else { "some" };
             }
         };
         match done {
-            Ok(()) => true,
-            Err(kube::Error::Api(status)) if [403, 422].contains(&status.code) => false,
+            Ok(()) => answer(true),
+            Err(kube::Error::Api(status)) if [403, 422].contains(&status.code) => answer(false),
             Err(error) => panic!("{error}"),
         }
     }
@@ -218,7 +310,7 @@ impl Cluster {
         let client = self.plane.client_of(&user, &[]).await.unwrap();
         let mut column = Vec::new();
         for (_, attempt) in attempts(&self.systems[server]) {
-            column.push(if attempt.succeeds(&client).await { "yes" } else { "no" });
+            column.push(attempt.succeeds(&client).await);
         }
         column
     }
