@@ -6,7 +6,6 @@ use futures::FutureExt;
 use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, annotations};
-use olm_bundle::rights::Rights;
 use olm_oci::CanonicalRef;
 use olm_request::CrdCheck;
 use olm_revision::content::{self, content_digest};
@@ -272,7 +271,7 @@ impl Installer<'_> {
         block_in_place(|| ProposedPlan::of(&new, |id| self.plans.lacks(observed.extension, id)))
     }
 
-    /// Rights that the account lacks which applies the objects of the draft, as a failure.
+    /// Rights that the account lacks which applies the objects of the draft, or what policies deny, as a failure.
     async fn missing_rights(
         &self,
         name: &str,
@@ -280,8 +279,7 @@ impl Installer<'_> {
         draft: &Draft,
     ) -> Result<Option<InstallError>, InstallError> {
         let objects: Vec<Value> = content::objects(draft.phases()).cloned().collect();
-        let rights = block_in_place(|| Rights::of(&objects));
-        let missing = self.preflight.missing_rights(name, inputs.account.as_deref(), &rights).await?;
+        let missing = self.preflight.missing_rights(name, inputs.account.as_deref(), &objects).await?;
         Ok(missing.map(InstallError::retry))
     }
 

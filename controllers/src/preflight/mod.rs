@@ -14,6 +14,7 @@
 mod api_services;
 mod crd_verdict;
 mod custom_resources;
+mod denials;
 mod rights;
 #[cfg(test)]
 mod tests;

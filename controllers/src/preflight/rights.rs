@@ -16,7 +16,8 @@ use kube::{Api, Client};
 use olm_api::limits::LIST_PAGE;
 use olm_bundle::rights::{Right, Rights, Rule, Scoped};
 use olm_runtime::cluster::list_all;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::task::block_in_place;
 
 use super::{Preflight, collect_some};
 use crate::install_error::{InstallError, api_request};
@@ -39,7 +40,7 @@ type ScopedRight = (Option<String>, Right);
 
 impl Preflight {
     /// Returns a message with the rights that `account` (`<namespace>/<name>`), or operator-controller without one, lacks
-    /// to apply the objects of the extension. `None` if it lacks none.
+    /// to apply the objects of the extension, or with those that policies deny operator-controller. `None` if it lacks none.
     ///
     /// # Errors
     /// The API server did not answer.
@@ -47,13 +48,11 @@ impl Preflight {
         &self,
         extension: &str,
         account: Option<&str>,
-        rights: &Rights,
+        objects: &[Value],
     ) -> Result<Option<String>, InstallError> {
+        let rights = block_in_place(|| Rights::of(objects));
         let Some(account) = account else {
-            let missing = self.missing_own_rights(rights).await?;
-            return Ok(missing.map(|missing| {
-                format!("{missing}; olm rbac required --extension {extension} --operator-controller prints the roles")
-            }));
+            return self.missing_own_rights(extension, objects, &rights).await;
         };
         let (namespace, name) = account.split_once('/').unwrap_or_default();
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
@@ -70,21 +69,33 @@ impl Preflight {
     /// Returns a message with the rights that operator-controller lacks, or `None` if it lacks none. What a bundle grants
     /// in the whole cluster must be in a ClusterRole of an administrator: `hardened.yaml` lets operator-controller itself
     /// read all Secrets and write objects of OLM.
-    async fn missing_own_rights(&self, rights: &Rights) -> Result<Option<String>, InstallError> {
+    async fn missing_own_rights(
+        &self,
+        extension: &str,
+        objects: &[Value],
+        rights: &Rights,
+    ) -> Result<Option<String>, InstallError> {
         let reviewer = AccessReviewer { client: self.client.clone(), account: None };
         if reviewer.denied([(None, resource("*", "*", "*"))].into()).await?.is_empty() {
             return Ok(None);
         }
         let mut missing = reviewer.denied(required(&rights.objects)).await?;
         let mut granted = reviewer.grantable(&rights.granted).await?;
-        if let Some(added) = self.added_rules().await? {
+        let added = self.added_rules().await?;
+        if let Some(added) = &added {
             let is_added =
                 |(scope, right): &ScopedRight| scope.is_some() || added.iter().any(|rule| rule.allows(right));
             missing.extend(granted.iter().filter(|one| !is_added(one)).cloned());
             granted.retain(is_added);
         }
         missing.extend(reviewer.denied(granted).await?);
-        Ok((!missing.is_empty()).then(|| message("operator-controller", &missing)))
+        if missing.is_empty() {
+            return if added.is_some() { self.denied_objects(extension, objects).await } else { Ok(None) };
+        }
+        let missing = message("operator-controller", &missing);
+        Ok(Some(format!(
+            "{missing}; olm rbac required --extension {extension} --operator-controller prints the roles"
+        )))
     }
 
     /// Rules of the ClusterRoles with which an administrator extends `hardened.yaml`. `None` with another install file.

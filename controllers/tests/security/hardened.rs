@@ -27,13 +27,16 @@ async fn hardened_controller_installs_only_with_sufficient_rights() {
     let (fixture, _servers) = start().await;
     let _workloads = Workloads::start(fixture.client());
     fixture.create_namespace("apps").await.unwrap();
-    let versions = ["1.0.0", "1.1.0"].map(|version| fixture.publish(&bundle(version)).unwrap());
+    let bundles =
+        [bundle("1.0.0"), bundle("1.0.1").manifest("webhooks.yaml", webhook_writer()), bundle("1.1.0")];
+    let versions = bundles.map(|bundle| fixture.publish(&bundle).unwrap());
     fixture.serve("packages", &Catalog::default().chain(&versions)).await.unwrap();
     let lamp = serde_json::from_value(extension("lamp", "apps", "lamp", Some("1.0.0"))).unwrap();
     fixture.extensions().create(&PostParams::default(), &lamp).await.unwrap();
 
     bundle_is_refused_before_a_write_until_all_rights_are_granted(&fixture).await;
     revoked_rights_are_reported(&fixture).await;
+    denied_objects_are_named_before_a_write(&fixture).await;
     api_roles_require_what_they_grant(&fixture).await;
     bundles_without_secrets_need_no_secrets(&fixture).await;
     fixture.remove("lamp").await.unwrap();
@@ -117,6 +120,31 @@ async fn revoked_rights_are_reported(fixture: &ServerFixture) {
     eventually("the object is repaired", repaired).await;
 }
 
+/// ClusterRole that permits to write webhook configurations.
+fn webhook_writer() -> Value {
+    let rule = json!({"apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["validatingwebhookconfigurations"], "verbs": ["get", "patch"]});
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": "lamp-webhooks"}, "rules": [rule]})
+}
+
+async fn denied_objects_are_named_before_a_write(fixture: &ServerFixture) {
+    let mut added = webhook_writer();
+    added["metadata"] = json!({"name": "lamp-more", "labels": {LABEL: "true"}});
+    apply(&fixture.client(), &added).await;
+    let edit = json!({"spec": {"source": {"catalog": {"version": "1.0.1"}}}});
+    fixture.edit("lamp", edit).await.unwrap();
+    let message = until_message(fixture, "may not write all objects").await;
+    for part in ["\"lamp-webhooks\"", "key cluster-roles of ConfigMap operator-controller-exceptions"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert_eq!(fixture.revisions().list(&ListParams::default()).await.unwrap().items.len(), 1);
+    let exceptions: Api<ConfigMap> = Api::namespaced(fixture.client(), NAMESPACE);
+    let listed = Patch::Merge(json!({"data": {"cluster-roles": "lamp-*"}}));
+    exceptions.patch("operator-controller-exceptions", &PatchParams::default(), &listed).await.unwrap();
+    fixture.until_installed("lamp", "1.0.1").await.unwrap();
+}
+
 // docs/design/additions.md#api-roles
 async fn api_roles_require_what_they_grant(fixture: &ServerFixture) {
     let annotation = json!({"metadata": {"annotations": {annotations::EXT_AGGREGATE_API_ROLES: "true"}}});
@@ -124,7 +152,7 @@ async fn api_roles_require_what_they_grant(fixture: &ServerFixture) {
     fixture.extensions().patch("lamp", &PatchParams::default(), &patch).await.unwrap();
     let message = until_message(fixture, "requires the following permissions").await;
     assert!(message.contains("Resources:[widgets] Verbs:[*,create,delete,"), "{message}");
-    add(fixture, &rights_with("1.0.0", true)).await;
+    add(fixture, &rights_with("1.0.1", true)).await;
     let roles: Api<ClusterRole> = Api::all(fixture.client());
     let edit = ListParams::default().labels("rbac.authorization.k8s.io/aggregate-to-edit=true");
     let of = |role: &ClusterRole| role.metadata.name.as_deref().unwrap_or_default().ends_with("-v1-edit");
