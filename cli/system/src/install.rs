@@ -143,7 +143,7 @@ pub(super) async fn run(args: InstallArgs, is_upgrade: bool, session: &mut Sessi
         objects: Vec::new(),
     };
     let grants = grants::missing(&access, &install_file, &observed.installed).await?;
-    report.checks.extend(grants.check);
+    report.checks.extend(grants.checks);
     report.checks.iter().for_each(|check| say(&check.line()));
     if report.checks.iter().any(|check| check.level == Level::Failed) {
         session.output.result(args.format.output, "SystemChange", &report, |_| String::new())?;

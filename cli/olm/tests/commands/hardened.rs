@@ -23,9 +23,17 @@ struct Installation {
     _running: [Server; 2],
 }
 
-/// Bundle with a ClusterRole for its own API. That of `stove` reads all Secrets, too, which v0.1.0 permitted.
+/// Bundle with a ClusterRole for its own API. That of `stove` reads all Secrets, too, and `tide` has a token Secret and a
+/// ClusterRole that writes webhooks, which v0.1.0 permitted.
 fn bundle(package: &str, version: &str) -> Bundle {
     let bundle = Bundle::sample(package, version);
+    if package == "tide" {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token",
+            "metadata": {"name": "tide-token", "annotations": {"kubernetes.io/service-account.name": "tide"}}});
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "tide-webhooks", "labels": {"version": version}}, "rules": [webhooks()]});
+        return bundle.manifest("token.yaml", secret).manifest("webhooks.yaml", role);
+    }
     if package != "stove" {
         return bundle;
     }
@@ -33,6 +41,12 @@ fn bundle(package: &str, version: &str) -> Bundle {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "stove-reader"}, "rules": [rule]});
     bundle.manifest("reader.yaml", role)
+}
+
+/// Rule that changes webhook configurations.
+fn webhooks() -> Value {
+    json!({"apiGroups": ["admissionregistration.k8s.io"], "resources": ["validatingwebhookconfigurations"],
+        "verbs": ["get", "patch"]})
 }
 
 impl Installation {
@@ -56,8 +70,9 @@ impl Installation {
             // As an administrator has granted them.
             let group = Bundle::new(package, "1.0.0").group();
             let label = json!({"ext.olm.operatorframework.io/aggregate-to-operator-controller": "true"});
-            let role = json!({"metadata": {"name": package, "labels": label},
-                "rules": [{"apiGroups": [group], "resources": ["*"], "verbs": ["get", "list", "watch"]}]});
+            let own = json!({"apiGroups": [group], "resources": ["*"], "verbs": ["get", "list", "watch"]});
+            let rules = if package == "tide" { json!([own, webhooks()]) } else { json!([own]) };
+            let role = json!({"metadata": {"name": package, "labels": label}, "rules": rules});
             let roles: Api<ClusterRole> = Api::all(servers.client());
             roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
         }
@@ -145,6 +160,8 @@ async fn upgrade_of_hardened_installation_refuses_no_write_of_its_extensions() {
     let created = "rolebinding.rbac.authorization.k8s.io/operator-controller-content created (dry run)\n";
     assert_eq!(dry.stdout.matches(created).count(), PACKAGES.len(), "{dry:?}");
     assert!(dry.stderr.contains("warning  extensions: stove may need rights"), "{dry:?}");
+    let exceptions = r#"'{"data":{"cluster-roles":"tide-webhooks","token-secrets":"tide/tide-token"}}'"#;
+    assert!(dry.stderr.contains("warning  objects: ") && dry.stderr.contains(exceptions), "{dry:?}");
     assert_eq!(installation.bindings().await, [""; 0]);
     let ran = installation.olm(&args).await;
     assert_eq!(ran.code, 0, "{ran:?}");
@@ -157,8 +174,10 @@ async fn upgrade_of_hardened_installation_refuses_no_write_of_its_extensions() {
     let _restarted = Installation::controller(servers).await;
     installation.objects_are_repaired().await;
     let edit = json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}});
-    servers.edit("lamp", edit.clone()).await.unwrap();
-    servers.until_installed("lamp", "1.1.0").await.unwrap();
+    for package in ["lamp", "tide"] {
+        servers.edit(package, edit.clone()).await.unwrap();
+        servers.until_installed(package, "1.1.0").await.unwrap();
+    }
     assert_eq!(servers.proxy.forbidden()[before..], [""; 0]);
 
     the_next_version_of_a_bundle_needs_its_grants(&installation, edit).await;
