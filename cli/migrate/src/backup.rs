@@ -406,7 +406,11 @@ mod tests {
         assert_eq!(package_of(&foreign[0]), None);
         let mut forged = secrets.clone();
         forged[0]["type"] = json!(OBJECT_DATA_SECRET_TYPE);
-        assert!(unpack(&forged).unwrap_err().contains("does not have type ext.olm.operatorframework.io/migration"));
+        assert!(
+            unpack(&forged)
+                .unwrap_err()
+                .contains("does not have type ext.olm.operatorframework.io/migration")
+        );
         secrets[0]["data"]["backup"] = json!(BASE64_STANDARD.encode("other"));
         assert!(unpack(&secrets).unwrap_err().contains("does not have the digest"));
         secrets[0]["metadata"]["annotations"][PARTS] = json!("0");
