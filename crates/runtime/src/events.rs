@@ -2,7 +2,7 @@
 //!
 //! Queuing never waits and never fails: Events do not slow reconciles down, and a cluster whose RBAC denies them
 //! works as well. The same note with the same object and reason is published once per process, until the note
-//! changes or the caller ends it ([`Events::over`]). The callers decide which changes are worth an Event.
+//! changes or the caller ends it ([`Events::resolved`]). The callers decide which changes are worth an Event.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
