@@ -162,7 +162,16 @@ impl Fixture {
             return Ok(());
         }
         self.servers.create_namespace(name).await?;
-        self.create_foreign(name).await
+        // The API server may still hold the former namespace in its cache.
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.create_foreign(name).await {
+                Err(error) if error.to_string().contains("being terminated") && Instant::now() < deadline => {
+                    tokio::time::sleep(POLL_INTERVAL).await;
+                }
+                created => return created,
+            }
+        }
     }
 
     /// Waits until all objects of the extension are deleted, except for the foreign one.
