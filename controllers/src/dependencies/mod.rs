@@ -96,7 +96,7 @@ impl Dependencies {
     }
 
     /// Returns the providers that can meet requirements of a bundle of the extension `except`, and the extensions
-    /// that rely on APIs of that extension or others. The surroundings exclude the bundle that `except` has
+    /// that rely on APIs of that extension or others. The providers exclude the bundle that `except` has
     /// installed.
     ///
     /// `protects(extension, property_type)` reports whether the extension must not be broken, as for [`providers`].

@@ -24,7 +24,7 @@ use crate::gates::Features;
 pub(super) type Together = BTreeMap<String, String>;
 
 impl Resolver<'_> {
-    /// Adds the step of the upgrade group, if the extension has one, to its providers. Returns `true` if a catalog of
+    /// Adds the step of the upgrade group, if the extension has one, to `cluster_state`. Returns `true` if a catalog of
     /// a member has content that is not cached yet.
     pub(super) async fn add_group(
         &self,

@@ -6,13 +6,14 @@
 //! revisions ─► inputs ─► choice ─► decide ─► Decision ─► install ─► write ─► outcome ─► status ─► events, rollout_events
 //! ```
 //!
-//! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them
-//! by the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks, unless
-//! its plan is [`held`] or a member of its upgrade [`group`] is not ready. [`plans`] writes the plans that wait as
-//! objects. [`adopting`] lets it adopt existing objects. After a failed rollout, [`rollback`] may decide on a [`restoration`] instead.
-//! [`crate::revision_writer`] writes the revision. [`memory`] is the state kept between reconciles. [`removal`]
-//! finalizes a deleted extension, and [`orphans`] adopts revisions without an owner. [`ref_secrets`] and
-//! [`garbage_collection`] run beside the reconciles.
+//! [`reconcile`] runs these steps. [`inputs`] reads catalogs and cluster, and [`choice`] selects a bundle from them by
+//! the rules of the extension ([`olm_request`]). [`install`] renders the bundle and runs the install checks, unless its
+//! plan is [`held`] or a member of its upgrade [`group`] is not ready. Its result is an [`installation`]. [`plans`]
+//! writes the plans that wait as objects. [`adopting`] lets a revision adopt existing objects. After a failed rollout,
+//! [`rollback`] may decide on a [`restoration`] instead. [`crate::revision_writer`] writes the revision, and [`reporter`]
+//! the status and Events. [`memory`] is the state kept between reconciles. [`removal`] finalizes a deleted extension,
+//! and [`orphans`] adopts revisions without an owner. [`ref_secrets`] and [`garbage_collection`] run beside the
+//! reconciles.
 
 mod adopting;
 #[cfg(test)]

@@ -221,7 +221,7 @@ fn waits_of(set: &ClusterObjectSet) -> Option<InstallError> {
     }
 }
 
-/// Message that names the dependents whose requirements are unsatisfied in these providers.
+/// Message that names the dependents whose requirements these providers do not satisfy.
 fn needed_by(available: &AvailableProviders, dependents: &[Dependent]) -> Option<String> {
     let unmet = unmet(available, dependents);
     (!unmet.is_empty()).then(|| unmet.join("; "))
