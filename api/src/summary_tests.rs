@@ -325,7 +325,8 @@ fn summary_follows_from_conditions() {
     if std::env::var_os("OLM_GOLDEN_WRITE").is_some() {
         std::fs::write(path, &text).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(path).unwrap(), text, "set OLM_GOLDEN_WRITE=1 to update {path}");
+    let golden = std::fs::read_to_string(path).unwrap();
+    similar_asserts::assert_eq!(computed: text, golden: golden, "set OLM_GOLDEN_WRITE=1 to update {path}");
 }
 
 /// All values of a condition, absent included.

@@ -41,7 +41,7 @@ pub(crate) fn compare(folder: &str, name: &str, printed: &str) {
         std::fs::write(&file, printed).unwrap();
     }
     let golden = std::fs::read_to_string(&file).unwrap_or_default();
-    assert!(golden == printed, "{name} differs; printed was:\n{printed}");
+    similar_asserts::assert_eq!(printed: printed, golden: golden, "{name}");
 }
 
 /// Files of the bundle in `root`, by path.

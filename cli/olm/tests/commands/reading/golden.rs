@@ -4,7 +4,7 @@
 use std::process::Command;
 
 use super::fixture::{Ran, olm};
-use crate::fixture::tests;
+use crate::fixture::{compare, tests};
 
 /// Names of the golden files, each with the arguments that produce it.
 const CASES: &[(&str, &[&str])] = &[
@@ -158,24 +158,13 @@ const CASES: &[(&str, &[&str])] = &[
     ("validate-strict.json", &["catalog", "validate", "catalog", "--strict", "-o", "json"]),
 ];
 
-fn compare(name: &str, printed: &str) -> Result<(), String> {
-    let file = tests("golden").join(name);
-    if std::env::var_os("OLM_GOLDEN_WRITE").is_some() {
-        return std::fs::write(&file, printed).map_err(|error| error.to_string());
-    }
-    let golden = std::fs::read_to_string(&file).map_err(|error| format!("{name}: {error}"))?;
-    if golden == printed { Ok(()) } else { Err(format!("{name} differs; printed was:\n{printed}")) }
-}
-
 #[test]
 fn outputs_match_golden_files() {
-    let mut problems = Vec::new();
     for (name, args) in CASES {
         let Ran { code, stdout, stderr } = olm(args);
         assert_eq!((code, stderr.as_str()), (0, ""), "{args:?}");
-        problems.extend(compare(name, &stdout).err());
+        compare("golden", name, &stdout);
     }
-    assert!(problems.is_empty(), "{}", problems.join("\n"));
 }
 
 // The documents show the drawings of the command (docs/authors/channels.md).
@@ -184,7 +173,7 @@ fn pictures_of_the_documents_are_drawn_by_the_command() {
     for name in ["chain", "skip", "skip-range", "patches"] {
         let catalog = format!("graphs/{name}");
         let drawn = olm(&["catalog", "graph", &catalog, "my-operator", "--format", "svg"]).stdout;
-        crate::fixture::compare("../../../docs/authors/images", &format!("{name}.svg"), &drawn);
+        compare("../../../docs/authors/images", &format!("{name}.svg"), &drawn);
     }
 }
 
@@ -210,7 +199,7 @@ fn kubectl_plugin_name_appears_in_usage_and_examples() {
     let run = |args: &[&str]| Ran::from(Command::new(&plugin).args(args).env_clear().output().unwrap());
     let help = run(&["catalog", "channels", "--help"]);
     assert_eq!(help.code, 0);
-    compare("kubectl-help.txt", &help.stdout).unwrap();
+    compare("golden", "kubectl-help.txt", &help.stdout);
     let wrong = run(&["catalog", "show"]);
     assert_eq!(wrong.code, 2);
     assert!(wrong.stderr.contains("Usage: kubectl olm catalog show"), "{}", wrong.stderr);
