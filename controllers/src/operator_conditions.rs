@@ -109,10 +109,10 @@ impl OperatorConditions {
         on_change: impl Fn(),
         requeue: impl Fn(&str) + Clone + Send + Sync + 'static,
     ) {
-        join(self.follow_definition(on_change), self.follow_objects(metrics, requeue)).await;
+        join(self.follow_crd(on_change), self.follow_objects(metrics, requeue)).await;
     }
 
-    async fn follow_definition(&self, on_change: impl Fn()) {
+    async fn follow_crd(&self, on_change: impl Fn()) {
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
         let only = listing::config().fields(&format!("metadata.name={CRD_NAME}"));
         let mut events = pin!(watch(api, only));
@@ -125,7 +125,7 @@ impl OperatorConditions {
                     continue;
                 }
             }
-            let served = Some(self.read_definition().await);
+            let served = Some(self.read_crd().await);
             let before = self.served.send_replace(served);
             if before.is_some() && before != served {
                 on_change();
@@ -134,11 +134,11 @@ impl OperatorConditions {
     }
 
     /// Reads the CRD until that succeeds.
-    async fn read_definition(&self) -> bool {
+    async fn read_crd(&self) -> bool {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         loop {
             match within_deadline(api.get_opt(CRD_NAME)).await {
-                Ok(definition) => return definition.as_ref().is_some_and(serves),
+                Ok(crd) => return crd.as_ref().is_some_and(serves),
                 Err(error) => {
                     let error = describe(&error);
                     tracing::warn!(error, name = CRD_NAME, "failed to read CustomResourceDefinition");
@@ -265,13 +265,13 @@ fn bundle(object: &Metadata) -> (&str, &str) {
 }
 
 /// Reports whether the API server serves version v2 of this CRD.
-fn serves(definition: &CustomResourceDefinition) -> bool {
-    let status = definition.status.as_ref();
+fn serves(crd: &CustomResourceDefinition) -> bool {
+    let status = crd.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let is_established = conditions.iter().any(|one| one.type_ == "Established" && one.status == "True");
-    let versions = &definition.spec.versions;
+    let versions = &crd.spec.versions;
     let has_version = versions.iter().any(|one| one.name == names::OPERATOR_CONDITION_VERSION && one.served);
-    is_established && has_version && definition.metadata.deletion_timestamp.is_none()
+    is_established && has_version && crd.metadata.deletion_timestamp.is_none()
 }
 
 #[cfg(test)]
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn established_definition_with_version_v2_is_served() {
+    fn established_crd_with_version_v2_is_served() {
         let of = |version: &str, served: bool, established: &str, deleted: bool| {
             let time = deleted.then_some("2026-11-24T10:00:00Z");
             let condition = json!({"type": "Established", "status": established});

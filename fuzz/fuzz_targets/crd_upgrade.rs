@@ -17,7 +17,7 @@ fuzz_target!(|input: &[u8]| {
 
 fn run(input: &mut Unstructured<'_>) -> Result<()> {
     let mut shapes = Shapes(input);
-    let (old, new, object) = (shapes.definition()?, shapes.definition()?, shapes.any(4)?);
+    let (old, new, object) = (shapes.crd()?, shapes.crd()?, shapes.any(4)?);
     let findings = check(Some(&old), &new);
     assert_eq!(findings, check(Some(&old), &new));
     assert_eq!(check(None, &new), Ok(Vec::new()));

@@ -32,7 +32,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         (shapes.flag()?, shapes.flag()?, shapes.flag()?);
     let config = if shapes.flag()? { Some(shapes.config()?) } else { None };
     let csv = shapes.service_version()?;
-    let others = [shapes.definition()?, shapes.definition()?, shapes.other()?];
+    let others = [shapes.crd()?, shapes.crd()?, shapes.other()?];
     let others: Vec<String> = others.iter().map(Value::to_string).collect();
     let files = BTreeMap::from([
         ("metadata/annotations.yaml".to_owned(), ANNOTATIONS.into()),

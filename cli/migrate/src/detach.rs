@@ -162,9 +162,9 @@ mod tests {
         let shared = object(&[ours, other.clone()], json!({"olm.managed": "true", component: ""}));
         let expected = json!({"metadata": {"resourceVersion": "7", "ownerReferences": [other], "labels": {component: null}}});
         assert_eq!(from_csv(&shared, &plan), Some(expected));
-        let definition =
+        let crd =
             object(&[], json!({"olm.managed": "true", component: "", "operators.coreos.com/lamp.b": ""}));
-        assert_eq!(from_csv(&definition, &plan).unwrap()["metadata"]["labels"], json!({component: null}));
+        assert_eq!(from_csv(&crd, &plan).unwrap()["metadata"]["labels"], json!({component: null}));
         let owned = json!({"olm.owner": "lamp.v1.0.0", "olm.owner.kind": "ClusterServiceVersion", "olm.managed": "true"});
         let removed = from_csv(&object(&[], owned), &plan).unwrap();
         assert_eq!(removed["metadata"]["labels"].as_object().unwrap().len(), 3);

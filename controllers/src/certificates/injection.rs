@@ -34,7 +34,7 @@ pub(super) fn injected(live: &Value, injection: &Injection, extension: &str, bun
         "metadata": {"name": injection.name, "uid": metadata["uid"]},
     });
     match injection.kind {
-        InjectionKind::Definition => {
+        InjectionKind::Crd => {
             let conversion = &live["spec"]["conversion"];
             let converting = &conversion["webhook"]["clientConfig"];
             if conversion["strategy"] != "Webhook" || !calls(converting) || carries(converting) {
@@ -99,7 +99,7 @@ mod tests {
         json!({"metadata": metadata(), "webhooks": webhooks})
     }
 
-    fn definition() -> Value {
+    fn crd() -> Value {
         let conversion = json!({"strategy": "Webhook", "webhook": {"clientConfig": client("d-service")}});
         json!({"metadata": metadata(), "spec": {"conversion": conversion}})
     }
@@ -122,15 +122,15 @@ mod tests {
         live["webhooks"][0]["clientConfig"]["caBundle"] = json!(encoded);
         assert_eq!(apply(&live, InjectionKind::Validating), None);
 
-        let mut live = definition();
+        let mut live = crd();
         let expected = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "x", "uid": "u"},
             "spec": {"conversion": {"webhook": {"clientConfig": {"caBundle": encoded}}}},
         });
-        assert_eq!(apply(&live, InjectionKind::Definition), Some(expected));
+        assert_eq!(apply(&live, InjectionKind::Crd), Some(expected));
         live["spec"]["conversion"]["webhook"]["clientConfig"]["caBundle"] = json!(encoded);
-        assert_eq!(apply(&live, InjectionKind::Definition), None);
+        assert_eq!(apply(&live, InjectionKind::Crd), None);
 
         let mut live = json!({"metadata": metadata(), "spec": client("d-service")});
         let expected = json!({
@@ -154,9 +154,9 @@ mod tests {
             ("/spec/conversion/webhook/clientConfig", client("e-service")),
         ];
         for (path, value) in rows {
-            let mut live = definition();
+            let mut live = crd();
             *live.pointer_mut(path).unwrap() = value;
-            let patch = injected(&live, &injection(InjectionKind::Definition), "demo", BUNDLE);
+            let patch = injected(&live, &injection(InjectionKind::Crd), "demo", BUNDLE);
             assert_eq!(patch, None, "{path}");
         }
         let mut live = configuration();

@@ -157,7 +157,7 @@ impl WebhookCertificates {
         }
         // A CRD without conversion cannot be applied while we own a part of its conversion.
         let converted = revisions.iter().flat_map(|needs| &needs.injections);
-        for injection in converted.filter(|one| one.kind == InjectionKind::Definition) {
+        for injection in converted.filter(|one| one.kind == InjectionKind::Crd) {
             if !injections.iter().any(|other| (other.kind, &other.name) == (injection.kind, &injection.name))
             {
                 provider.release(&owner, injection).await?;

@@ -123,13 +123,13 @@ mod tests {
     }
 
     fn needs(injections: &[Injection], unmarked: &[&str]) -> Needs {
-        let unmarked = unmarked.iter().map(|name| (InjectionKind::Definition, (*name).to_owned()));
+        let unmarked = unmarked.iter().map(|name| (InjectionKind::Crd, (*name).to_owned()));
         Needs { injections: injections.to_vec(), unmarked: unmarked.collect(), ..Needs::default() }
     }
 
     #[test]
     fn needs_are_derived_from_content() {
-        let definition = |name: &str, mark: &str| {
+        let crd = |name: &str, mark: &str| {
             json!({
                 "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
                 "metadata": {"name": name, "annotations": {mark: "ns/d-service-cert"}},
@@ -144,26 +144,20 @@ mod tests {
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "d-service", "namespace": "ns"}});
         let phases = [
-            ContentPhase::inline(
-                "crds",
-                vec![definition("a.io", BUILTIN_CA_ANNOTATION), definition("b.io", "x")],
-            ),
+            ContentPhase::inline("crds", vec![crd("a.io", BUILTIN_CA_ANNOTATION), crd("b.io", "x")]),
             ContentPhase::inline("infrastructure", vec![certificate, service, json!({"kind": "ConfigMap"})]),
         ];
         let read = Needs::of(&phases);
-        let expected = needs(&[injection(InjectionKind::Definition, "a.io", "d")], &["b.io"]);
+        let expected = needs(&[injection(InjectionKind::Crd, "a.io", "d")], &["b.io"]);
         let others = BTreeSet::from([("ns".to_owned(), "c".to_owned())]);
         assert_eq!(read, Needs { issued_by_others: others, ..expected });
     }
 
     #[test]
     fn newest_revision_determines_ca_injection_into_webhook_or_crd() {
-        use InjectionKind::{Definition, Validating};
-        let (v, a, b) = (
-            injection(Validating, "v", "d"),
-            injection(Definition, "a.io", "d"),
-            injection(Definition, "b.io", "e"),
-        );
+        use InjectionKind::{Crd, Validating};
+        let (v, a, b) =
+            (injection(Validating, "v", "d"), injection(Crd, "a.io", "d"), injection(Crd, "b.io", "e"));
         let moved = injection(Validating, "v", "f");
         let old = needs(&[v.clone(), a.clone(), b.clone()], &[]);
         let targets = |required: &RequiredCertificates| -> Vec<(String, Vec<String>)> {

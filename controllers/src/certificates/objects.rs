@@ -63,7 +63,7 @@ impl Provider {
         let resource = match kind {
             InjectionKind::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
             InjectionKind::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
-            InjectionKind::Definition => ApiResource::erase::<CustomResourceDefinition>(&()),
+            InjectionKind::Crd => ApiResource::erase::<CustomResourceDefinition>(&()),
             InjectionKind::ApiService => ApiResource::erase::<APIService>(&()),
         };
         Api::all_with(self.client.clone(), &resource)

@@ -22,11 +22,10 @@ use super::needs::dns_names;
 use super::plan::Times;
 use crate::fixture::RunningController;
 use fixture::{
-    CA, CRD, Fixture, LEAF, NAMESPACE, Webhook, carried, configuration, definition, eventually, needed,
-    service,
+    CA, CRD, Fixture, LEAF, NAMESPACE, Webhook, carried, configuration, crd, eventually, needed, service,
 };
 
-use InjectionKind::{Definition, Mutating, Validating};
+use InjectionKind::{Crd, Mutating, Validating};
 
 /// Short enough for a test to reach the end, and longer than the pod below needs to see a new certificate.
 const QUICK: Times = Times { settle: Duration::from_secs(2), overlap: SignedDuration::from_secs(8) };
@@ -34,7 +33,7 @@ const QUICK: Times = Times { settle: Duration::from_secs(2), overlap: SignedDura
 const LAG: Duration = Duration::from_secs(2);
 
 const OBJECTS: [(InjectionKind, &str); 3] =
-    [(Validating, "v.example.com"), (Mutating, "m.example.com"), (Definition, CRD)];
+    [(Validating, "v.example.com"), (Mutating, "m.example.com"), (Crd, CRD)];
 
 impl Fixture {
     /// Returns the bundle that all these objects carry, if they agree.
@@ -77,7 +76,7 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
     let webhook = Webhook::start();
     let extension = fixture.extension("demo").await;
     let phases = [
-        vec![definition(true)],
+        vec![crd(true)],
         vec![service()],
         vec![
             configuration(Validating, "v.example.com", webhook.port()),
@@ -95,7 +94,7 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
     for (kind, name) in OBJECTS {
         // The engine creates configurations with their bundle, and never writes it again.
         let expected = match kind {
-            Definition => &[WEBHOOK_CERTIFICATES_MANAGER][..],
+            Crd => &[WEBHOOK_CERTIFICATES_MANAGER][..],
             _ => &[WEBHOOK_CERTIFICATES_MANAGER, REVISION_ENGINE_MANAGER],
         };
         eventually(&format!("{name}: managers of caBundle are {expected:?}"), async || {
@@ -120,18 +119,17 @@ async fn webhook_certificates_follow_revisions_from_first_to_last() {
 async fn next_revisions_drop_webhooks(fixture: &Fixture, extension: &ClusterExtension, port: u16) {
     let provider = fixture.provider(QUICK);
     let keeping = fixture.run(&provider);
-    let phases =
-        [vec![definition(false)], vec![service()], vec![configuration(Validating, "v.example.com", port)]];
+    let phases = [vec![crd(false)], vec![service()], vec![configuration(Validating, "v.example.com", port)]];
     provider.ensure(extension, &needed(&phases)).await.unwrap();
     fixture.revise(extension, 2, &phases).await;
     fixture.until_archived("demo-1").await;
-    let live = fixture.live(Definition, CRD).await.unwrap();
+    let live = fixture.live(Crd, CRD).await.unwrap();
     assert_eq!(live["spec"]["conversion"], json!({"strategy": "None"}));
     assert_eq!(fixture.live(Mutating, "m.example.com").await, None);
     fixture.until_injected(&OBJECTS[..1]).await;
 
     // The last revision has no webhooks.
-    let phases = [vec![definition(false)]];
+    let phases = [vec![crd(false)]];
     provider.ensure(extension, &needed(&phases)).await.unwrap();
     fixture.revise(extension, 3, &phases).await;
     fixture.until_archived("demo-2").await;
@@ -151,7 +149,7 @@ async fn edited_bundle_is_restored(fixture: &Fixture, bundle: &[u8]) {
         .await;
     fixture.edit(Mutating, "m.example.com", json!([{"op": "remove", "path": path}])).await;
     let path = "/spec/conversion/webhook/clientConfig/caBundle";
-    fixture.edit(Definition, CRD, json!([{"op": "remove", "path": path}])).await;
+    fixture.edit(Crd, CRD, json!([{"op": "remove", "path": path}])).await;
     assert_eq!(fixture.until_injected(&OBJECTS).await, bundle);
     eprintln!("edited bundles were back after {:?}", edited.elapsed());
 }

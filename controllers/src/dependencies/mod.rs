@@ -137,7 +137,7 @@ impl Dependencies {
 
     /// Calls `on_change` after CRDs of any owner were created, changed or deleted, from the first use on. Never
     /// returns.
-    pub(crate) async fn follow_definitions(&self, on_change: impl Fn()) {
+    pub(crate) async fn follow_crds(&self, on_change: impl Fn()) {
         self.used.cancelled().await;
         let api = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(self.client.clone());
         let mut events = pin!(watch(api, listing::config()));

@@ -10,14 +10,14 @@ use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Api, Client};
 use olm_api::labels;
 use olm_api::limits::LIST_PAGE;
-use olm_request::{DefinitionSpec, ServedApis};
+use olm_request::{CrdSpec, ServedApis};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::within;
 
 /// Deadline of all requests together.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// Maximum number of CRDs of extensions.
-const MOST_DEFINITIONS: usize = 10_000;
+const MOST_CRDS: usize = 10_000;
 
 /// Served APIs as reported by the API server.
 #[derive(Clone, Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) enum ReadError {
     Api(#[from] kube::Error),
     /// There are too many CRDs.
     #[error(
-        "more than {MOST_DEFINITIONS} CustomResourceDefinitions have the label {}={}",
+        "more than {MOST_CRDS} CustomResourceDefinitions have the label {}={}",
         labels::OWNER_KIND,
         labels::OWNER_KIND_EXTENSION
     )]
@@ -91,24 +91,24 @@ impl ClusterApis {
 }
 
 /// The parts of a CRD that are read.
-type Definition = Object<DefinitionSpec, NotUsed>;
+type Crd = Object<CrdSpec, NotUsed>;
 
 /// Returns the APIs that extensions define, by name of the extension. Read from CRDs, because discovery has no owners
 /// and shows a new CRD only some time after it is established.
 async fn owned(client: &Client) -> Result<BTreeMap<String, BTreeSet<Gvk>>, ReadError> {
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
-    let definitions: Api<Definition> = Api::all_with(client.clone(), &resource);
+    let crds: Api<Crd> = Api::all_with(client.clone(), &resource);
     let selector = format!("{}={}", labels::OWNER_KIND, labels::OWNER_KIND_EXTENSION);
     let mut page = ListParams::default().labels(&selector).limit(LIST_PAGE);
-    let mut all: Vec<Definition> = Vec::new();
+    let mut all: Vec<Crd> = Vec::new();
     loop {
-        let list = definitions.list(&page).await?;
+        let list = crds.list(&page).await?;
         all.extend(list.items);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             None => break,
-            Some(_) if all.len() >= MOST_DEFINITIONS => return Err(ReadError::TooMany),
+            Some(_) if all.len() >= MOST_CRDS => return Err(ReadError::TooMany),
             Some(token) => page = page.continue_token(&token),
         }
     }
-    Ok(olm_request::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
+    Ok(olm_request::owned(all.iter().map(|crd| (&crd.metadata, &crd.spec))))
 }

@@ -15,9 +15,9 @@ use super::*;
 /// Timeout of expected changes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-fn definition(plural: &str, kind: &str, owner: Option<&str>) -> Value {
+fn crd(plural: &str, kind: &str, owner: Option<&str>) -> Value {
     let version = |name: &str, served: bool, storage: bool| json!({"name": name, "served": served, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}});
-    let mut definition = json!({
+    let mut crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.example.com")},
         "spec": {
@@ -26,10 +26,10 @@ fn definition(plural: &str, kind: &str, owner: Option<&str>) -> Value {
         },
     });
     if let Some(owner) = owner {
-        definition["metadata"]["labels"] =
+        crd["metadata"]["labels"] =
             json!({labels::OWNER_KIND: labels::OWNER_KIND_EXTENSION, labels::OWNER_NAME: owner});
     }
-    definition
+    crd
 }
 
 fn gvk(version: &str, kind: &str) -> Gvk {
@@ -52,8 +52,8 @@ async fn dependency_providers_and_served_apis_are_read_from_cluster() {
     let plane = ControlPlane::reused(Options::default(), &[]).await.unwrap();
     let revisions = RevisionCache::new();
     let dependencies = Arc::new(Dependencies::new(plane.client(), revisions.clone()));
-    let owned = definition("tools", "Tool", Some("toolbox"));
-    plane.apply_crds(&[owned, definition("spares", "Spare", None)]).await.unwrap();
+    let owned = crd("tools", "Tool", Some("toolbox"));
+    plane.apply_crds(&[owned, crd("spares", "Spare", None)]).await.unwrap();
     revisions.inject(Event::Apply(set("toolbox", 1, &[])));
 
     // CRDs of an extension are its APIs. CRDs of other owners are external (case additions-e18).
@@ -131,15 +131,15 @@ async fn new_crd_is_announced(plane: &ControlPlane, dependencies: &Dependencies)
     let scene = async {
         eventually("the first list is announced", async || count() > 0).await;
         let before = count();
-        plane.apply_crds(&[definition("latecomers", "Latecomer", None)]).await.unwrap();
-        eventually("the definition is announced", async || count() > before).await;
+        plane.apply_crds(&[crd("latecomers", "Latecomer", None)]).await.unwrap();
+        eventually("the CRD is announced", async || count() > before).await;
         eventually("the result is read again", async || {
             dependencies.apis().await.unwrap().served.gvks.contains(&gvk("v1", "Latecomer"))
         })
         .await;
     };
     tokio::select! {
-        () = dependencies.follow_definitions(|| _ = announced.fetch_add(1, Ordering::SeqCst)) => panic!("the watch ended"),
+        () = dependencies.follow_crds(|| _ = announced.fetch_add(1, Ordering::SeqCst)) => panic!("the watch ended"),
         () = scene => {}
     }
 }

@@ -23,26 +23,26 @@ pub(super) async fn in_use(
     extension: &ClusterExtension,
     sets: &[ClusterObjectSet],
 ) -> Result<Option<String>, InstallError> {
-    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let selector = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, extension.name_any()));
-    let list = async |page| api_request(definitions.list(&page), "listing definitions").await;
+    let list = async |page| api_request(crds.list(&page), "listing CRDs").await;
     let mut owned = list_all(selector.limit(LIST_PAGE), list).await?;
     let owners: Vec<&str> = sets.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
     // In a foreground deletion, garbage collection has removed the references to the revisions.
     let is_keeper = |owner: &OwnerReference| owner.kind == "Namespace" && owner.name == KEEPER;
     let is_collected = extension.finalizers().iter().any(|finalizer| finalizer == finalizers::FOREGROUND);
-    owned.retain(|definition| {
+    owned.retain(|crd| {
         let is_ours = |owner| is_collected && is_keeper(owner) || owners.contains(&owner.uid.as_str());
-        definition.owner_references().iter().any(is_ours)
+        crd.owner_references().iter().any(is_ours)
     });
     owned.sort_by_key(ResourceExt::name_any);
     let cluster = KubeCluster::new(client.clone());
     let (mut count, mut first) = (0, None);
-    for definition in &owned {
-        let value = serde_json::to_value(definition).unwrap_or_default();
+    for crd in &owned {
+        let value = serde_json::to_value(crd).unwrap_or_default();
         let Some(kind) = served_kind(&value) else { continue };
         let found = cluster.instances(&kind).await.map_err(|error| {
-            let context = format!("listing existing objects of CRD {:?}", definition.name_any());
+            let context = format!("listing existing objects of CRD {:?}", crd.name_any());
             InstallError::retry(error).context(context)
         })?;
         if let Some(found) = found {

@@ -370,7 +370,7 @@ fn start_background_tasks(
         let requeue_extensions = || context.parts.catalogs.requeue_extensions();
         let all = join5(
             context.dependencies.follow_installed(requeue_extensions),
-            context.dependencies.follow_definitions(requeue_extensions),
+            context.dependencies.follow_crds(requeue_extensions),
             context.follow_secrets(&requeue),
             context.collect_garbage(&requeue),
             context.plans.follow(|extension| requeue_extension(&requeue, extension), requeue_extensions),

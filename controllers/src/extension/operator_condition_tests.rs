@@ -217,8 +217,8 @@ async fn operator_condition_is_rendered_while_its_crd_is_served() {
     fixture.apply_condition("demo.v1.0.0").await;
     fixture.report("demo.v1.0.0", &json!({"conditions": [condition("True", "")]})).await;
 
-    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
-    definitions.delete(CRD_NAME, &DeleteParams::default()).await.unwrap();
+    let crds: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
+    crds.delete(CRD_NAME, &DeleteParams::default()).await.unwrap();
     fixture.revision("demo-3").await;
     assert!(!objects("demo-3").await.contains("OperatorCondition"));
 }

@@ -24,8 +24,8 @@ async fn in_use(fixture: &Fixture, owner: &ClusterObjectSet, names: &[&str]) -> 
     let owned = json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": "demo"},
         "ownerReferences": [{"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet",
             "name": owner.name_any(), "uid": owner.uid(), "controller": true}]}});
-    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
-    definitions.patch("widgets.example.com", &PatchParams::default(), &Patch::Merge(owned)).await.unwrap();
+    let crds: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
+    crds.patch("widgets.example.com", &PatchParams::default(), &Patch::Merge(owned)).await.unwrap();
     let resource = ApiResource {
         group: "example.com".to_owned(),
         version: "v1".to_owned(),
@@ -94,8 +94,8 @@ async fn deletion_follows_uninstall_policy() {
     // State after garbage collection.
     let keeper = json!({"apiVersion": "v1", "kind": "Namespace", "name": "kube-system", "uid": "k"});
     let kept = Patch::Merge(json!({"metadata": {"ownerReferences": [keeper]}}));
-    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
-    definitions.patch("widgets.example.com", &PatchParams::default(), &kept).await.unwrap();
+    let crds: Api<CustomResourceDefinition> = Api::all(fixture.plane.client());
+    crds.patch("widgets.example.com", &PatchParams::default(), &kept).await.unwrap();
     widgets.delete("a", &DeleteParams::default()).await.unwrap();
     let text =
         "False/Blocked cannot uninstall: 2 custom resources exist (first: example.com/v1, Kind=Widget ns/b)";

@@ -82,13 +82,13 @@ async fn owner(client: &Client, live: &APIService) -> String {
     let served = within_deadline(client.list_api_group_resources(&version)).await;
     let resources = served.map(|list| list.resources).unwrap_or_default();
     let group = spec.group.unwrap_or_default();
-    let definitions: Vec<String> = resources
+    let crds: Vec<String> = resources
         .iter()
         .filter(|resource| !resource.name.contains('/'))
         .map(|resource| format!("{}.{group}", resource.name))
         .collect();
-    match definitions.is_empty() {
+    match crds.is_empty() {
         true => format!("a CustomResourceDefinition of group {group} serves it; delete that first"),
-        false => format!("CustomResourceDefinition {} serves it; delete that first", definitions.join(", ")),
+        false => format!("CustomResourceDefinition {} serves it; delete that first", crds.join(", ")),
     }
 }

@@ -97,14 +97,14 @@ impl ExaminedCrd {
 }
 
 impl CheckedResources {
-    fn text(&self, definition: &str) -> String {
+    fn text(&self, crd: &str) -> String {
         let Self { harmed, count, at_least, .. } = self;
         let least = if *at_least { "at least " } else { "" };
         let objects = if *count == 1 { "object does" } else { "objects do" };
         let rest = count.saturating_sub(harmed.len());
         let rest = if rest > 0 { format!("; and {rest} more") } else { String::new() };
         format!(
-            "validating upgrade for CRD {definition:?}: {least}{count} existing {objects} not fit: {}{rest}",
+            "validating upgrade for CRD {crd:?}: {least}{count} existing {objects} not fit: {}{rest}",
             harmed.join("; ")
         )
     }

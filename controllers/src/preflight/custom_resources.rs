@@ -86,7 +86,7 @@ impl CheckedResources {
 /// Paged list of all custom resources of a CRD in one version.
 struct Pages {
     api: Api<DynamicObject>,
-    definition: String,
+    crd: String,
     params: ListParams,
     ended: bool,
 }
@@ -105,7 +105,7 @@ impl Pages {
         };
         Self {
             api: Api::all_with(client.clone(), &resource),
-            definition: text("/metadata/name"),
+            crd: text("/metadata/name"),
             params: ListParams::default().limit(LIST_PAGE),
             ended: false,
         }
@@ -129,7 +129,7 @@ impl Pages {
                 Ok(Vec::new())
             }
             Err(error) => {
-                let context = format!("listing existing objects of CRD {:?}", self.definition);
+                let context = format!("listing existing objects of CRD {:?}", self.crd);
                 Err(InstallError::api(&error).context(context))
             }
         }

@@ -168,11 +168,11 @@ impl Preflight {
     /// Returns the live CRDs among `objects`, in their order.
     async fn changes<'a>(&self, objects: &[&'a Value]) -> Result<Vec<CrdChange<'a>>, InstallError> {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
-        let definitions: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let crds: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let change = |new: &'a Value| {
             let name = new["metadata"]["name"].as_str().unwrap_or_default();
             let getting = format!("getting existing resource for CRD {name:?}");
-            let live = api_request(definitions.get_opt(name), getting.clone());
+            let live = api_request(crds.get_opt(name), getting.clone());
             async move {
                 let live = live.await?.map(serde_json::to_value).transpose();
                 let live = live.map_err(|error| InstallError::retry(error).context(getting))?;

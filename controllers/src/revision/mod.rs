@@ -383,7 +383,7 @@ impl Context {
         revision: &Revision,
     ) -> Pass {
         let result = if is_paused(set) {
-            if let Err(error) = engine.protect_definitions(revision).await {
+            if let Err(error) = engine.protect_crds(revision).await {
                 return Pass::broke(error.to_string(), "revision reconcile");
             }
             engine.observe(revision).await

@@ -273,8 +273,7 @@ impl Context {
         let removed = async {
             match self.listed(set).await {
                 Ok(listed) if !is_late => {
-                    let has_operator =
-                        listed.definitions().is_empty() || self.engine.has_operator(&listed).await;
+                    let has_operator = listed.crds().is_empty() || self.engine.has_operator(&listed).await;
                     let unattended = self.timers.unattended(&listed.owner.uid, has_operator, Instant::now());
                     options.abandons = !has_operator && unattended >= self.pace.operator;
                     self.engine_of(set)?.teardown(&listed, &options).await.map_err(|error| error.to_string())
@@ -353,27 +352,27 @@ impl Context {
             return Ok(handed);
         }
         tracing::warn!(revision = owner.name, "left objects to garbage collection");
-        let definitions = match listed {
-            Some(listed) => listed.definitions(),
-            None => self.definitions(&owner.uid).await.map_err(|error| describe(&error))?,
+        let crds = match listed {
+            Some(listed) => listed.crds(),
+            None => self.crds(&owner.uid).await.map_err(|error| describe(&error))?,
         };
-        let saved = engine.remove_definitions(&owner, definitions, options).await;
+        let saved = engine.remove_crds(&owner, crds, options).await;
         // Garbage collection may be denied their deletion, too.
         saved.map(|saved| saved.without(engine.denied(&owner.uid))).map_err(|error| error.to_string())
     }
 
     /// Returns the CRDs that have the revision as an owner, for the case that its content is lost. Lists all CRDs
     /// without a label selector: a missed one would lose custom resources.
-    async fn definitions(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
+    async fn crds(&self, revision_uid: &str) -> Result<Vec<ObjectKey>, kube::Error> {
         let api: &Api<CustomResourceDefinition> = &Api::all(self.client.clone());
         let list = |page| async move { within_deadline(api.list_metadata(&page)).await };
         let all = list_all(ListParams::default().limit(LIST_PAGE), list).await?;
         let gvk = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let key = |name| ObjectKey { gvk: gvk.clone(), namespace: String::new(), name };
-        let is_owned = |definition: &&PartialObjectMeta<CustomResourceDefinition>| {
-            definition.owner_references().iter().any(|owner| owner.uid == revision_uid)
+        let is_owned = |crd: &&PartialObjectMeta<CustomResourceDefinition>| {
+            crd.owner_references().iter().any(|owner| owner.uid == revision_uid)
         };
-        Ok(all.iter().filter(is_owned).map(|definition| key(definition.name_any())).collect())
+        Ok(all.iter().filter(is_owned).map(|crd| key(crd.name_any())).collect())
     }
 }
 

@@ -52,12 +52,12 @@ async fn watches_end_when_last_revision_releases_them() {
     // A kind that is not served is skipped. The end of a watch requeues the revisions that use it.
     watches.watch("c-1", &[kind("acme.example", "v1", "Nothing")], true).await.unwrap();
     assert_eq!(watches.kinds(), [""; 0]);
-    let definition = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+    let crd = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "briefs.acme.example"},
         "spec": {"group": "acme.example", "scope": "Namespaced", "names": {"plural": "briefs", "kind": "Brief"},
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object"}}}]}});
-    plane.apply_crds(&[definition]).await.unwrap();
+    plane.apply_crds(&[crd]).await.unwrap();
     let brief = [kind("acme.example", "v1", "Brief")];
     eventually("the kind is served", async || {
         watches.watch("d-1", &brief, true).await.unwrap();
@@ -65,7 +65,7 @@ async fn watches_end_when_last_revision_releases_them() {
     })
     .await;
     while changed.try_recv().is_ok() {}
-    let definitions: Api<CustomResourceDefinition> = Api::all(client);
-    definitions.delete("briefs.acme.example", &DeleteParams::default()).await.unwrap();
+    let crds: Api<CustomResourceDefinition> = Api::all(client);
+    crds.delete("briefs.acme.example", &DeleteParams::default()).await.unwrap();
     assert_eq!(changed.recv().await.unwrap().name, "d-1");
 }

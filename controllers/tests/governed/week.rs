@@ -185,9 +185,9 @@ impl Week {
         let catalogd = servers.start_catalogd().await.unwrap();
         let workloads = Workloads::start(servers.client());
         let manifest = include_bytes!("../../../manifests/operator-conditions.yaml");
-        let definition: CustomResourceDefinition =
+        let crd: CustomResourceDefinition =
             serde_json::from_value(olm_yaml::from_slice(manifest).unwrap()).unwrap();
-        Api::all(servers.client()).create(&PostParams::default(), &definition).await.unwrap();
+        Api::all(servers.client()).create(&PostParams::default(), &crd).await.unwrap();
         let clock = WallClock::new().unwrap();
         // Half past, so that no step of whole hours comes close to the limit of a window.
         let now = (jiff::Timestamp::now().as_second() / HOUR + 1) * HOUR + HOUR / 2;

@@ -54,7 +54,7 @@ pub(crate) struct Deeds {
 #[derive(Clone, Debug)]
 pub(crate) struct Instance {
     /// UID of its CRD.
-    pub(crate) definition: String,
+    pub(crate) crd: String,
     /// Resource version of its creation.
     pub(crate) since: u64,
     /// Time of its creation.
@@ -406,11 +406,7 @@ impl History {
             let name = other.last_seen(*version).map_or("", |object| text(object, "/metadata/name"));
             return Some(format!("was deleted though {name} lists it"));
         }
-        if key.kind == "CustomResourceDefinition" {
-            self.definition(object, life, *version, deeds)
-        } else {
-            None
-        }
+        if key.kind == "CustomResourceDefinition" { self.crd(object, life, *version, deeds) } else { None }
     }
 
     /// Reports whether a newer active revision had rolled out before this resource version.
@@ -429,7 +425,7 @@ impl History {
     }
 
     /// Checks that CRDs in use are deleted only by an uninstallation whose policy does not retain them.
-    fn definition(&self, object: &Value, life: &Life, version: u64, deeds: &Deeds) -> Option<String> {
+    fn crd(&self, object: &Value, life: &Life, version: u64, deeds: &Deeds) -> Option<String> {
         let uid = text(object, "/metadata/uid");
         let asked = text(object, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
         let was_there = |one: &Instance| {
@@ -437,7 +433,7 @@ impl History {
             one.since < version && ages.is_none_or(|(asked, made)| made + JUST_MADE <= asked)
         };
         let mut instances = deeds.instances.values();
-        let is_in_use = instances.any(|one| one.definition == uid && was_there(one) && !one.is_over);
+        let is_in_use = instances.any(|one| one.crd == uid && was_there(one) && !one.is_over);
         let state = life.last_seen(version)?;
         let mut finalizers = state["metadata"]["finalizers"].as_array().into_iter().flatten();
         if finalizers.any(|finalizer| finalizer == "foregroundDeletion")

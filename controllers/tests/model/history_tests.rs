@@ -265,10 +265,10 @@ fn change_of_a_paused_object_is_a_fault() {
 
 #[test]
 fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
-    let definition = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
+    let crd = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
         "ownerReferences": [{"kind": "ClusterObjectSet", "uid": "r1", "controller": true}]}});
     let instance = |is_over| Instance {
-        definition: "d".to_owned(),
+        crd: "d".to_owned(),
         since: 5,
         made: "2026-01-01T00:00:00Z".parse().ok(),
         is_over,
@@ -317,8 +317,7 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
         (leaving(foreground(policy("KeepCRDs"))), false, kept),
     ];
     for (state, is_over, expected) in rows {
-        let events =
-            vec![event(4, definition.clone()), event(20, state.clone()), gone(NEW, definition.clone())];
+        let events = vec![event(4, crd.clone()), event(20, state.clone()), gone(NEW, crd.clone())];
         let expected = expected.map(|text| format!("at 100: CustomResourceDefinition /widgets.xm1: {text}"));
         assert_eq!(after(&deeds(is_over), events), expected.into_iter().collect::<Vec<_>>(), "{state}");
     }
@@ -331,30 +330,30 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
     };
     for (annotated, faults) in [(15, 1), (25, 0)] {
         let events = vec![
-            event(4, definition.clone()),
+            event(4, crd.clone()),
             event(5, extension(json!({}))),
             event(annotated, extension(policy("KeepCRDs"))),
             event(20, revision(1, controlled.clone())),
-            gone(NEW, definition.clone()),
+            gone(NEW, crd.clone()),
         ];
         assert_eq!(after(&deeds(true), events).len(), faults, "annotated at {annotated}");
     }
     // The product has read a policy before everything settled.
     let mut history = History::default();
     let events = [
-        event(4, definition.clone()),
+        event(4, crd.clone()),
         event(5, extension(json!({}))),
         event(20, revision(1, controlled)),
         event(25, extension(policy("KeepCRDs"))),
     ];
     events.into_iter().for_each(|event| history.record(event));
     assert_eq!(history.judge(&deeds(true), |_, _| true), [""; 0]);
-    history.record(gone(NEW, definition.clone()));
+    history.record(gone(NEW, crd.clone()));
     assert_eq!(history.judge(&deeds(true), |_, _| true).len(), 1);
     for (second, faults) in [(1, 0), (2, 1)] {
-        let mut asked = definition.clone();
+        let mut asked = crd.clone();
         merge(&mut asked, json!({"metadata": {"deletionTimestamp": format!("2026-01-01T00:00:0{second}Z")}}));
-        let events = vec![event(4, definition.clone()), event(20, archived(json!({}))), gone(NEW, asked)];
+        let events = vec![event(4, crd.clone()), event(20, archived(json!({}))), gone(NEW, asked)];
         assert_eq!(after(&deeds(false), events).len(), faults, "made {second} s before");
     }
 }

@@ -20,7 +20,7 @@ impl Actor {
             let found = snapshot.objects.get(&key).filter(|object| !is_deleting(object))?;
             Some((*plural, text(found, "/metadata/name").to_owned()))
         });
-        let Some((plural, definition)) = defined else { return };
+        let Some((plural, crd)) = defined else { return };
         self.instances += 1;
         let object = json!({"apiVersion": format!("{}/v1", group(&name)), "kind": kind(plural),
             "metadata": {"name": format!("instance-{}", self.instances)}, "spec": {}});
@@ -33,15 +33,15 @@ impl Actor {
         if let Ok(made) = instances.create(&PostParams::default(), &object).await {
             let uid = made.metadata.uid.unwrap();
             // The watch may not have told yet that the CRD was replaced.
-            let definitions: Api<CustomResourceDefinition> = Api::all(self.fixture.client());
-            let Ok(definition) = definitions.get_metadata(&definition).await else { return };
-            let definition = definition.uid().unwrap();
+            let crds: Api<CustomResourceDefinition> = Api::all(self.fixture.client());
+            let Ok(crd) = crds.get_metadata(&crd).await else { return };
+            let crd = crd.uid().unwrap();
             if instances.get_metadata(&made.metadata.name.unwrap()).await.is_err() {
                 return;
             }
             let since = made.metadata.resource_version.unwrap().parse().unwrap();
             let made = made.metadata.creation_timestamp.map(|made| made.0);
-            self.deeds.instances.insert(uid.clone(), Instance { definition, since, made, is_over: false });
+            self.deeds.instances.insert(uid.clone(), Instance { crd, since, made, is_over: false });
             self.intent.instances.insert(uid, plural.to_owned());
         }
     }

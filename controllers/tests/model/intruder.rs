@@ -13,7 +13,7 @@ use crate::actor::{Actor, POLL_INTERVAL, deletion};
 use crate::recorder::resource;
 use crate::snapshot::{Revision, annotation, controller, is_deleting, text};
 use crate::steps::{Cascade, Foreign, Stripped, Which};
-use crate::universe::{Key, VERSIONS, definition, objects};
+use crate::universe::{Key, VERSIONS, crd, objects};
 
 /// Finalizer that blocks the deletion of an object.
 const HOLD: &str = "model.test/hold";
@@ -227,7 +227,7 @@ fn foreign_object(name: &str, key: &Key) -> Value {
             "metadata": {"labels": labels}, "spec": {"containers": [{"name": "other", "image": "other"}]}}}}),
         "CustomResourceDefinition" => {
             let plural = key.name.split('.').next().unwrap_or_default();
-            definition(name, plural, 1)
+            crd(name, plural, 1)
         }
         _ => json!({"data": {"whose": "somebody else's"}}),
     };

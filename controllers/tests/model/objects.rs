@@ -32,8 +32,8 @@ impl Judge<'_> {
             .snapshot
             .active()
             .any(|sibling| Some(sibling.uid()) == controller(actual) && sibling.uid() != revision.uid());
-        let is_definition = text(actual, "/kind") == "CustomResourceDefinition";
-        if is_definition && is_deleting(actual) && !is_siblings {
+        let is_crd = text(actual, "/kind") == "CustomResourceDefinition";
+        if is_crd && is_deleting(actual) && !is_siblings {
             return ObjectState::Awaited;
         }
         let mut siblings = self.snapshot.active();

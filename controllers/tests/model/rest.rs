@@ -48,16 +48,16 @@ impl Actor {
 
     /// Forgets custom resources whose CRD is deleted.
     fn forget_lost_instances(&mut self, snapshot: &Snapshot) {
-        let definitions: Vec<&str> = snapshot
+        let crds: Vec<&str> = snapshot
             .objects
             .iter()
             .filter(|(key, object)| key.kind == "CustomResourceDefinition" && !is_deleting(object))
             .map(|(_, object)| text(object, "/metadata/uid"))
             .collect();
         let instances = &self.deeds.instances;
-        self.intent.instances.retain(|uid, _| {
-            instances.get(uid).is_some_and(|one| definitions.contains(&one.definition.as_str()))
-        });
+        self.intent
+            .instances
+            .retain(|uid, _| instances.get(uid).is_some_and(|one| crds.contains(&one.crd.as_str())));
     }
 
     /// Waits until the state equals the model's prediction, and checks the changes on the way.

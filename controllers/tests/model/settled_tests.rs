@@ -236,7 +236,7 @@ fn rollout_of_an_edit_may_remain_when_an_older_one_succeeds() {
 #[test]
 fn removed_crd_field_requires_an_upgrade_check_condition() {
     let mut case = Case::new();
-    let live = definition_with_fields(2);
+    let live = crd_with_fields(2);
     case.object("CustomResourceDefinition")["spec"] = live["spec"].clone();
     // The live CRD already differs. Only the check of a different version matters.
     case.wish().version = Some("1.0.1".to_owned());
@@ -253,8 +253,8 @@ fn removed_crd_field_requires_an_upgrade_check_condition() {
     );
 }
 
-fn definition_with_fields(fields: usize) -> Value {
-    crate::universe::definition(NAME, "widgets", fields)
+fn crd_with_fields(fields: usize) -> Value {
+    crate::universe::crd(NAME, "widgets", fields)
 }
 
 #[test]

@@ -134,11 +134,11 @@ pub(crate) fn objects(name: &str, version: &Version, env: Option<&str>) -> BTree
     for (plural, fields) in [("widgets", version.widgets), ("gadgets", version.gadgets)] {
         if let Some(fields) = fields {
             let key = Key::new("CustomResourceDefinition", "", &format!("{plural}.{}", group(name)));
-            let mut definition = definition(name, plural, fields);
+            let mut crd = crd(name, plural, fields);
             if plural == "gadgets" {
-                serve_twice(&mut definition["spec"]["versions"], version.stored);
+                serve_twice(&mut crd["spec"]["versions"], version.stored);
             }
-            objects.insert(key, definition);
+            objects.insert(key, crd);
         }
     }
     let mut container = json!({"name": CONTAINER});
@@ -159,7 +159,7 @@ fn content_version(version: &Version) -> &'static str {
 }
 
 /// CRD with this number of fields below `spec`.
-pub(crate) fn definition(name: &str, plural: &str, fields: usize) -> Value {
+pub(crate) fn crd(name: &str, plural: &str, fields: usize) -> Value {
     let (group, kind) = (group(name), kind(plural));
     let properties: serde_json::Map<String, Value> =
         (0..fields).map(|field| (format!("field{field}"), json!({"type": "string"}))).collect();
@@ -185,9 +185,9 @@ fn serve_twice(versions: &mut Value, stored: &str) {
 }
 
 /// Number of fields of a CRD below `spec`.
-pub(crate) fn fields(definition: &Value) -> usize {
+pub(crate) fn fields(crd: &Value) -> usize {
     let properties = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
-    definition.pointer(properties).and_then(Value::as_object).map_or(0, serde_json::Map::len)
+    crd.pointer(properties).and_then(Value::as_object).map_or(0, serde_json::Map::len)
 }
 
 /// Files of a bundle image. `conversion` is the `spec.conversion` of Gadgets.

@@ -14,10 +14,10 @@ const REASON: &str =
     "spec.group: reserved.example.com is reserved for extension:lamp,group:platform,user:root";
 const INSTALLER: &str = "system:serviceaccount:olmv1-system:operator-controller-controller-manager";
 
-type Definitions = Api<CustomResourceDefinition>;
+type Crds = Api<CustomResourceDefinition>;
 
 /// CRD of kind `kind` with the owner label of `extension`.
-fn definition(group: &str, kind: &str, extension: Option<&str>) -> Value {
+fn crd(group: &str, kind: &str, extension: Option<&str>) -> Value {
     let plural = format!("{kind}s");
     let mut object = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -42,12 +42,12 @@ fn said(answer: Result<CustomResourceDefinition, kube::Error>) -> String {
     }
 }
 
-async fn create(api: &Definitions, object: &Value, dry_run: bool) -> String {
+async fn create(api: &Crds, object: &Value, dry_run: bool) -> String {
     let params = PostParams { dry_run, ..PostParams::default() };
     said(api.create(&params, &serde_json::from_value(object.clone()).unwrap()).await)
 }
 
-async fn patch(api: &Definitions, kind: &str, patch: Value) -> String {
+async fn patch(api: &Crds, kind: &str, patch: Value) -> String {
     let name = format!("{kind}s.{RESERVED}");
     said(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await)
 }
@@ -74,14 +74,14 @@ async fn start() -> Cluster {
 
 // docs/design/operations.md#reserved-api-groups
 #[tokio::test(flavor = "multi_thread")]
-async fn definitions_of_a_reserved_group_are_written_only_by_its_owners() {
+async fn crds_of_a_reserved_group_are_written_only_by_its_owners() {
     let cluster = start().await;
-    let api = async |user: &str, groups: &[&str]| -> Definitions {
+    let api = async |user: &str, groups: &[&str]| -> Crds {
         let groups: Vec<&str> = groups.iter().copied().chain(["system:authenticated"]).collect();
         Api::all(cluster.client_of(user, &groups).await)
     };
     let ann = api("ann", &[]).await;
-    let lamp = definition(RESERVED, "first", Some("lamp"));
+    let lamp = crd(RESERVED, "first", Some("lamp"));
     // Policy and RBAC rights become active with a delay. The owner label alone is no right.
     let refused = async || {
         let said = create(&ann, &lamp, true).await;
@@ -92,13 +92,13 @@ async fn definitions_of_a_reserved_group_are_written_only_by_its_owners() {
     let (root, pat) = (api("root", &[]).await, api("pat", &["platform"]).await);
     let installer = api(INSTALLER, &["system:serviceaccounts"]).await;
     for (writer, object, expected) in [
-        (&ann, definition(RESERVED, "second", None), REASON),
-        (&ann, definition("free.example.com", "third", None), "done"),
-        (&ann, definition("more.reserved.example.com", "fourth", None), "done"),
-        (&root, definition(RESERVED, "fifth", None), "done"),
-        (&pat, definition(RESERVED, "sixth", Some("other")), "done"),
-        (&installer, definition(RESERVED, "seventh", Some("other")), REASON),
-        (&installer, definition(RESERVED, "eighth", None), REASON),
+        (&ann, crd(RESERVED, "second", None), REASON),
+        (&ann, crd("free.example.com", "third", None), "done"),
+        (&ann, crd("more.reserved.example.com", "fourth", None), "done"),
+        (&root, crd(RESERVED, "fifth", None), "done"),
+        (&pat, crd(RESERVED, "sixth", Some("other")), "done"),
+        (&installer, crd(RESERVED, "seventh", Some("other")), REASON),
+        (&installer, crd(RESERVED, "eighth", None), REASON),
         (&installer, lamp.clone(), "done"),
     ] {
         let said = create(writer, &object, false).await;
@@ -106,11 +106,11 @@ async fn definitions_of_a_reserved_group_are_written_only_by_its_owners() {
     }
     schema_and_owner_are_changed_only_by_owners(&ann, &installer, &pat).await;
     conversion_is_changed_only_by_owners(&ann, &installer).await;
-    deleted_definition_keeps_its_spec(&ann, &root).await;
+    deleted_crd_keeps_its_spec(&ann, &root).await;
 }
 
 /// A finalizer of CRD `fifth` outlasts its deletion.
-async fn deleted_definition_keeps_its_spec(ann: &Definitions, root: &Definitions) {
+async fn deleted_crd_keeps_its_spec(ann: &Crds, root: &Crds) {
     let held = |finalizers: Value| json!({"metadata": {"finalizers": finalizers}});
     assert_eq!(patch(root, "fifth", held(json!(["example.com/held"]))).await, "done");
     root.delete(&format!("fifths.{RESERVED}"), &DeleteParams::default()).await.unwrap();
@@ -122,14 +122,10 @@ async fn deleted_definition_keeps_its_spec(ann: &Definitions, root: &Definitions
     assert_eq!(patch(ann, "fifth", held(json!([]))).await, "done");
 }
 
-async fn schema_and_owner_are_changed_only_by_owners(
-    ann: &Definitions,
-    installer: &Definitions,
-    pat: &Definitions,
-) {
+async fn schema_and_owner_are_changed_only_by_owners(ann: &Crds, installer: &Crds, pat: &Crds) {
     let label =
         |value: Value| json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": value}}});
-    let other_schema = definition(RESERVED, "first", None)["spec"]["versions"].clone();
+    let other_schema = crd(RESERVED, "first", None)["spec"]["versions"].clone();
     let mut other_schema = json!({"spec": {"versions": other_schema}});
     other_schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] =
         json!({"type": "object"});
@@ -155,7 +151,7 @@ async fn schema_and_owner_are_changed_only_by_owners(
 }
 
 /// The conversion webhook reads and rewrites all objects of the kind.
-async fn conversion_is_changed_only_by_owners(ann: &Definitions, installer: &Definitions) {
+async fn conversion_is_changed_only_by_owners(ann: &Crds, installer: &Crds) {
     let conversion = |value: Value| json!({"spec": {"conversion": value}});
     let client = |value: Value| conversion(json!({"webhook": {"clientConfig": value}}));
     let webhook = |client: Value| {

@@ -139,7 +139,7 @@ impl<'a> Content<'a> {
         self.objects.iter().filter(move |object| object.kind() == kind)
     }
 
-    pub(crate) fn definitions(&self) -> impl Iterator<Item = &Object> {
+    pub(crate) fn crds(&self) -> impl Iterator<Item = &Object> {
         self.of_kind("CustomResourceDefinition")
     }
 

@@ -19,20 +19,19 @@ const WEBHOOK: &str = "spec.conversion.webhook";
 /// Reports conversions that the API server refuses, and webhooks that OLM does not connect.
 pub(crate) fn conversions(content: &Content<'_>, findings: &mut Findings) {
     let converted = converted(content);
-    for definition in content.definitions().filter(|crd| crd.api_version() == CRD_API_VERSION) {
-        let Some(conversion) = definition.value.pointer("/spec/conversion").filter(|value| !value.is_null())
-        else {
+    for crd in content.crds().filter(|crd| crd.api_version() == CRD_API_VERSION) {
+        let Some(conversion) = crd.value.pointer("/spec/conversion").filter(|value| !value.is_null()) else {
             continue;
         };
-        if converted.contains(definition.name()) {
+        if converted.contains(crd.name()) {
             continue;
         }
         let faults = faults(conversion);
         for (field, fault) in &faults {
-            findings.add(&rule::CRD_6, definition.at(field), fault.as_str());
+            findings.add(&rule::CRD_6, crd.at(field), fault.as_str());
         }
-        if faults.is_empty() && definition.text("/spec/conversion/strategy") == "Webhook" {
-            foreign_service(definition, findings);
+        if faults.is_empty() && crd.text("/spec/conversion/strategy") == "Webhook" {
+            foreign_service(crd, findings);
         }
     }
 }
@@ -44,8 +43,8 @@ fn converted<'a>(content: &'a Content<'_>) -> BTreeSet<&'a str> {
     conversions.flat_map(|webhook| list(webhook, "/conversionCRDs")).filter_map(Value::as_str).collect()
 }
 
-/// Reports a definition of a conversion webhook without CRDs.
-pub(crate) fn without_definitions(csv: &Object, findings: &mut Findings) {
+/// Reports the definition of a conversion webhook without CRDs.
+pub(crate) fn without_crds(csv: &Object, findings: &mut Findings) {
     for (location, webhook) in csv.items("spec.webhookdefinitions") {
         if text(webhook, "/type") == "ConversionWebhook" && list(webhook, "/conversionCRDs").is_empty() {
             let message = "the webhook converts nothing: list the names of its CustomResourceDefinitions";
@@ -54,11 +53,11 @@ pub(crate) fn without_definitions(csv: &Object, findings: &mut Findings) {
     }
 }
 
-fn foreign_service(definition: &Object, findings: &mut Findings) {
+fn foreign_service(crd: &Object, findings: &mut Findings) {
     let service = format!("{WEBHOOK}.clientConfig.service");
     let (namespace, name) = (
-        definition.text("/spec/conversion/webhook/clientConfig/service/namespace"),
-        definition.text("/spec/conversion/webhook/clientConfig/service/name"),
+        crd.text("/spec/conversion/webhook/clientConfig/service/namespace"),
+        crd.text("/spec/conversion/webhook/clientConfig/service/name"),
     );
     if name.is_empty() {
         return;
@@ -67,11 +66,11 @@ fn foreign_service(definition: &Object, findings: &mut Findings) {
         "every request for {} needs Service {} of namespace {}, which OLM does not create, and for which it sets no \
          caBundle: list the CustomResourceDefinition in conversionCRDs of a ConversionWebhook of the \
          ClusterServiceVersion, or remove spec.conversion",
-        definition.text("/spec/names/plural"),
+        crd.text("/spec/names/plural"),
         quote(name),
         quote(namespace)
     );
-    findings.add(&rule::CRD_7, definition.at(&service), message);
+    findings.add(&rule::CRD_7, crd.at(&service), message);
 }
 
 /// Fields of `spec.conversion` that the API server refuses, each with the reason.

@@ -210,12 +210,12 @@ fn shown((group, version, kind): Api<'_>) -> String {
 }
 
 fn provided(csv: &Object) -> BTreeSet<Api<'_>> {
-    let definitions = csv.list("/spec/customresourcedefinitions/owned").iter();
-    let definitions = definitions.map(|api| (group_of(text(api, "/name")), api));
+    let crds = csv.list("/spec/customresourcedefinitions/owned").iter();
+    let crds = crds.map(|api| (group_of(text(api, "/name")), api));
     let services = csv.list("/spec/apiservicedefinitions/owned").iter();
     let services = services.map(|api| (text(api, "/group"), api));
     let api = |(group, api)| (group, text(api, "/version"), text(api, "/kind"));
-    definitions.chain(services).map(api).collect()
+    crds.chain(services).map(api).collect()
 }
 
 pub(crate) fn examples(csv: &Object, findings: &mut Findings) {

@@ -26,30 +26,30 @@ pub(crate) const CRD_API_VERSION: &str = "apiextensions.k8s.io/v1";
 const LOSSES: usize = 200;
 
 /// Reports two CRDs of the same group and kind.
-pub(crate) fn unique_definitions(content: &Content<'_>, findings: &mut Findings) {
+pub(crate) fn unique_crds(content: &Content<'_>, findings: &mut Findings) {
     let mut names: BTreeMap<(&str, &str), &str> = BTreeMap::new();
-    for definition in content.definitions() {
-        let (group, kind) = group_kind(definition);
-        let other = *names.entry((group, kind)).or_insert_with(|| definition.name());
-        if other != definition.name() {
+    for crd in content.crds() {
+        let (group, kind) = group_kind(crd);
+        let other = *names.entry((group, kind)).or_insert_with(|| crd.name());
+        if other != crd.name() {
             let message = format!("{kind} of group {} is already defined by {}", quote(group), quote(other));
-            findings.add(&rule::CRD_3, definition.at("spec.names.kind"), message);
+            findings.add(&rule::CRD_3, crd.at("spec.names.kind"), message);
         }
     }
 }
 
 /// Reports shipped CRDs that the ClusterServiceVersion does not own.
-pub(crate) fn unowned_definitions(content: &Content<'_>, findings: &mut Findings) {
+pub(crate) fn unowned_crds(content: &Content<'_>, findings: &mut Findings) {
     let Some(csv) = content.csv() else { return };
     let owned = csv.list("/spec/customresourcedefinitions/owned").iter();
     let owned = owned.map(|api| (text(api, "/name"), text(api, "/kind")));
     let names: BTreeSet<&str> = owned.clone().map(|(name, _)| name).collect();
     let kinds: BTreeSet<(&str, &str)> = owned.map(|(name, kind)| (group_of(name), kind)).collect();
-    for definition in content.definitions() {
+    for crd in content.crds() {
         // Other versions of an owned kind need no entry.
-        if !names.contains(definition.name()) && !kinds.contains(&group_kind(definition)) {
+        if !names.contains(crd.name()) && !kinds.contains(&group_kind(crd)) {
             let message = "not in spec.customresourcedefinitions.owned of the ClusterServiceVersion: add it there, or remove the manifest";
-            findings.add(&rule::CRD_4, definition.location(), message);
+            findings.add(&rule::CRD_4, crd.location(), message);
         }
     }
 }
@@ -59,21 +59,20 @@ pub(crate) fn group_of(name: &str) -> &str {
     name.split_once('.').map_or("", |(_, group)| group)
 }
 
-fn group_kind(definition: &Object) -> (&str, &str) {
-    (definition.text("/spec/group"), definition.text("/spec/names/kind"))
+fn group_kind(crd: &Object) -> (&str, &str) {
+    (crd.text("/spec/group"), crd.text("/spec/names/kind"))
 }
 
 /// Version names of a CRD. CRDs of v1beta1 may have a single version outside of the list.
-fn versions(definition: &Object) -> Vec<&str> {
-    let listed = definition.list("/spec/versions").iter().map(|version| text(version, "/name"));
-    listed.chain([definition.text("/spec/version")]).filter(|name| !name.is_empty()).collect()
+fn versions(crd: &Object) -> Vec<&str> {
+    let listed = crd.list("/spec/versions").iter().map(|version| text(version, "/name"));
+    listed.chain([crd.text("/spec/version")]).filter(|name| !name.is_empty()).collect()
 }
 
 /// Compares owned versions and kinds with the shipped CRD.
-pub(crate) fn owned_definitions(content: &Content<'_>, findings: &mut Findings) {
+pub(crate) fn owned_crds(content: &Content<'_>, findings: &mut Findings) {
     let Some(csv) = content.csv() else { return };
-    let by_name: BTreeMap<&str, &Object> =
-        content.definitions().map(|definition| (definition.name(), definition)).collect();
+    let by_name: BTreeMap<&str, &Object> = content.crds().map(|crd| (crd.name(), crd)).collect();
     for (location, api) in csv.items("spec.customresourcedefinitions.owned") {
         let (name, version, kind) = (text(api, "/name"), text(api, "/version"), text(api, "/kind"));
         if !name.contains('.') {
@@ -81,14 +80,14 @@ pub(crate) fn owned_definitions(content: &Content<'_>, findings: &mut Findings) 
                 format!("{}: expected the name of a CustomResourceDefinition, <plural>.<group>", quote(name));
             findings.add(&rule::CRD_2, location.clone().at("name"), message);
         }
-        let Some(definition) = by_name.get(name) else { continue };
-        let versions = versions(definition);
+        let Some(crd) = by_name.get(name) else { continue };
+        let versions = versions(crd);
         if !versions.contains(&version) {
             let message =
                 format!("{name} has no version {}; it has: {}", quote(version), versions.join(", "));
             findings.add(&rule::CRD_2, location.clone().at("version"), message);
         }
-        let defined = definition.text("/spec/names/kind");
+        let defined = crd.text("/spec/names/kind");
         if kind != defined {
             let message = format!("{name} defines the kind {}, not {}", quote(defined), quote(kind));
             findings.add(&rule::CRD_2, location.at("kind"), message);
@@ -97,20 +96,20 @@ pub(crate) fn owned_definitions(content: &Content<'_>, findings: &mut Findings) 
 }
 
 /// Checks requirements of the API server for every CRD.
-pub(crate) fn definition_shape(content: &Content<'_>, findings: &mut Findings) {
-    for definition in content.definitions().filter(|crd| crd.api_version() == CRD_API_VERSION) {
-        let scope = definition.text("/spec/scope");
+pub(crate) fn crd_shape(content: &Content<'_>, findings: &mut Findings) {
+    for crd in content.crds().filter(|crd| crd.api_version() == CRD_API_VERSION) {
+        let scope = crd.text("/spec/scope");
         if !["Cluster", "Namespaced"].contains(&scope) {
             let message = format!("{}; allowed: Cluster and Namespaced", quote(scope));
-            findings.add(&rule::CRD_5, definition.at("spec.scope"), message);
+            findings.add(&rule::CRD_5, crd.at("spec.scope"), message);
         }
-        let versions = definition.list("/spec/versions").iter();
+        let versions = crd.list("/spec/versions").iter();
         let stored = versions.filter(|version| version.get("storage") == Some(&Value::Bool(true))).count();
         if stored != 1 {
             let message = format!("{stored} versions have storage: true, expected exactly one");
-            findings.add(&rule::CRD_5, definition.at("spec.versions"), message);
+            findings.add(&rule::CRD_5, crd.at("spec.versions"), message);
         }
-        for (location, version) in definition.items("spec.versions") {
+        for (location, version) in crd.items("spec.versions") {
             if !version.pointer("/schema/openAPIV3Schema").is_some_and(Value::is_object) {
                 findings.add(&rule::CRD_5, location, "every version needs schema.openAPIV3Schema");
             }

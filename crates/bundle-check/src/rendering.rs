@@ -133,7 +133,7 @@ fn part_of(message: &str, csv: &Object) -> Location {
 fn rule_of(validator: Validator) -> (&'static Rule, Option<NamedList>) {
     match validator {
         Validator::Deployment => (&rule::DEPLOY_1, Some(DEPLOYMENTS)),
-        Validator::Definition => (&rule::CRD_1, Some(("spec.customresourcedefinitions.owned", "/name"))),
+        Validator::Crd => (&rule::CRD_1, Some(("spec.customresourcedefinitions.owned", "/name"))),
         Validator::Package => (&rule::ANN_1, None),
         Validator::ConversionModes => (&rule::WEBHOOK_1, Some(WEBHOOKS)),
         Validator::Webhook => (&rule::WEBHOOK_2, Some(WEBHOOKS)),
@@ -152,7 +152,7 @@ fn location_of(
 ) -> Location {
     let is_named = |object: &&Object| object.name() == fault.subject;
     let shipped = match fault.validator {
-        Validator::Definition => content.definitions().filter(is_named).last(),
+        Validator::Crd => content.crds().filter(is_named).last(),
         Validator::Kind => {
             let mut named = content.objects.iter().filter(is_named);
             named.find(|object| fault.text.ends_with(&quote(object.kind())))

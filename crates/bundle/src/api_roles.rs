@@ -23,25 +23,25 @@ const ROLE_BYTES: usize = 512;
 /// Four roles for each served version of each CRD, and three for each resource of an aggregated API. Those for
 /// cluster-scoped custom resources are not aggregated, because the built-in roles are for namespaces. The scope of an
 /// aggregated resource is unknown.
-pub(crate) fn roles(definitions: &[Value], owned: &[ApiService]) -> Vec<Value> {
-    let crds = definitions.iter().flat_map(|crd| served(crd).flat_map(|version| of_crd(crd, version)));
+pub(crate) fn roles(crds: &[Value], owned: &[ApiService]) -> Vec<Value> {
+    let crds = crds.iter().flat_map(|crd| served(crd).flat_map(|version| of_crd(crd, version)));
     crds.chain(aggregated(owned).flat_map(of_api_service)).collect()
 }
 
 /// Approximate size of all roles.
-pub(crate) fn size(definitions: &[Value], owned: &[ApiService]) -> usize {
-    let of = |definition: &Value| {
-        let versions = served(definition).map(|version| 4 * (ROLE_BYTES + version.len()));
-        let names = 4 * served(definition).count() * 2 * name_of(definition).len();
+pub(crate) fn size(crds: &[Value], owned: &[ApiService]) -> usize {
+    let of = |crd: &Value| {
+        let versions = served(crd).map(|version| 4 * (ROLE_BYTES + version.len()));
+        let names = 4 * served(crd).count() * 2 * name_of(crd).len();
         versions.sum::<usize>().saturating_add(names)
     };
-    let crds = definitions.iter().map(of).fold(0, usize::saturating_add);
+    let crds = crds.iter().map(of).fold(0, usize::saturating_add);
     let services = aggregated(owned).map(|one| 3 * (ROLE_BYTES + 2 * (one.name.len() + one.group.len())));
     services.fold(crds, usize::saturating_add)
 }
 
-fn served(definition: &Value) -> impl Iterator<Item = &str> {
-    let versions = list(definition, "/spec/versions").iter();
+fn served(crd: &Value) -> impl Iterator<Item = &str> {
+    let versions = list(crd, "/spec/versions").iter();
     versions.filter(|version| version["served"] == true).map(|version| text(version, "/name"))
 }
 
@@ -53,14 +53,14 @@ fn aggregated(owned: &[ApiService]) -> impl Iterator<Item = &ApiService> {
         .filter(move |one| is_dns_label(&one.name) && seen.insert((&one.name, &one.group, &one.version)))
 }
 
-fn of_crd(definition: &Value, version: &str) -> [Value; 4] {
-    let crd = name_of(definition);
-    let (group, plural) = (text(definition, "/spec/group"), text(definition, "/spec/names/plural"));
-    let is_namespaced = text(definition, "/spec/scope") == "Namespaced";
+fn of_crd(crd: &Value, version: &str) -> [Value; 4] {
+    let name = name_of(crd);
+    let (group, plural) = (text(crd, "/spec/group"), text(crd, "/spec/names/plural"));
+    let is_namespaced = text(crd, "/spec/scope") == "Namespaced";
     let read = json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
-        "resourceNames": [crd], "verbs": ["get"]});
-    let [admin, edit, view] = of_resource((crd, version), (group, plural), is_namespaced);
-    [admin, edit, view, cluster_role(&format!("{crd}-{version}-crdview"), Some("view"), &read)]
+        "resourceNames": [name], "verbs": ["get"]});
+    let [admin, edit, view] = of_resource((name, version), (group, plural), is_namespaced);
+    [admin, edit, view, cluster_role(&format!("{name}-{version}-crdview"), Some("view"), &read)]
 }
 
 fn of_api_service(service: &ApiService) -> [Value; 3] {
@@ -98,7 +98,7 @@ fn cluster_role(name: &str, into: Option<&str>, rule: &Value) -> Value {
 mod tests {
     use super::*;
 
-    fn definition(scope: &str, versions: &[(&str, bool)]) -> Value {
+    fn crd(scope: &str, versions: &[(&str, bool)]) -> Value {
         let versions: Vec<Value> =
             versions.iter().map(|(name, served)| json!({"name": name, "served": served})).collect();
         json!({"metadata": {"name": "lamps.example.com"}, "spec": {"group": "example.com", "scope": scope,
@@ -114,8 +114,7 @@ mod tests {
     // Case additions-r01
     #[test]
     fn served_versions_get_four_aggregated_roles_each() {
-        let roles =
-            roles(&[definition("Namespaced", &[("v1", true), ("v1beta1", true), ("v1alpha1", false)])], &[]);
+        let roles = roles(&[crd("Namespaced", &[("v1", true), ("v1beta1", true), ("v1alpha1", false)])], &[]);
         let rows: Vec<(&str, Option<&str>, &Value)> =
             roles.iter().map(|role| (name_of(role), label(role), &role["rules"])).collect();
         let on =
@@ -140,7 +139,7 @@ mod tests {
     // Case additions-r02
     #[test]
     fn roles_of_cluster_scoped_resources_are_not_aggregated() {
-        let roles = roles(&[definition("Cluster", &[("v1", true)])], &[]);
+        let roles = roles(&[crd("Cluster", &[("v1", true)])], &[]);
         let labels: Vec<Option<&str>> = roles.iter().map(label).collect();
         assert_eq!(labels, [None, None, None, Some("view")]);
     }
@@ -167,10 +166,10 @@ mod tests {
 
     #[test]
     fn size_covers_all_roles() {
-        let crds = [definition("Namespaced", &[("v1", true), ("v2", true)])];
+        let crds = [crd("Namespaced", &[("v1", true), ("v2", true)])];
         let owned = [ApiService { name: "stars".to_owned(), ..ApiService::default() }];
         let rendered: usize = roles(&crds, &owned).iter().map(|role| role.to_string().len()).sum();
         assert!(size(&crds, &owned) >= rendered, "{} {rendered}", size(&crds, &owned));
-        assert_eq!(size(&[definition("Namespaced", &[("v1", false)])], &[]), 0);
+        assert_eq!(size(&[crd("Namespaced", &[("v1", false)])], &[]), 0);
     }
 }

@@ -17,7 +17,7 @@ pub struct Bundle {
     pub(crate) csv: Csv,
     pub(crate) csv_files: Vec<String>,
     /// CustomResourceDefinitions.
-    pub(crate) definitions: Vec<Value>,
+    pub(crate) crds: Vec<Value>,
     pub(crate) others: Vec<Value>,
 }
 

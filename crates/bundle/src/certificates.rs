@@ -53,7 +53,7 @@ pub enum InjectionKind {
     /// `MutatingWebhookConfiguration`.
     Mutating,
     /// `CustomResourceDefinition` with a conversion webhook.
-    Definition,
+    Crd,
     /// `APIService` with a Service.
     ApiService,
 }
@@ -65,7 +65,7 @@ impl InjectionKind {
         match (group, object["kind"].as_str()?) {
             ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration") => Some(Self::Validating),
             ("admissionregistration.k8s.io", "MutatingWebhookConfiguration") => Some(Self::Mutating),
-            ("apiextensions.k8s.io", "CustomResourceDefinition") => Some(Self::Definition),
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => Some(Self::Crd),
             ("apiregistration.k8s.io", "APIService") => Some(Self::ApiService),
             _ => None,
         }
@@ -76,7 +76,7 @@ impl InjectionKind {
         match self {
             Self::Validating => "ValidatingWebhookConfiguration",
             Self::Mutating => "MutatingWebhookConfiguration",
-            Self::Definition => "CustomResourceDefinition",
+            Self::Crd => "CustomResourceDefinition",
             Self::ApiService => "APIService",
         }
     }
@@ -127,7 +127,7 @@ impl Injection {
         let (namespace, secret) = metadata["annotations"][BUILTIN_CA_ANNOTATION].as_str()?.split_once('/')?;
         let client = match kind {
             InjectionKind::Validating | InjectionKind::Mutating => object.pointer("/webhooks/0/clientConfig"),
-            InjectionKind::Definition => object.pointer("/spec/conversion/webhook/clientConfig"),
+            InjectionKind::Crd => object.pointer("/spec/conversion/webhook/clientConfig"),
             InjectionKind::ApiService => object.pointer("/spec"),
         };
         let called = &client?["service"];
@@ -350,7 +350,7 @@ mod tests {
         })
     }
 
-    fn definition(name: &str, mark: &str) -> Value {
+    fn crd(name: &str, mark: &str) -> Value {
         json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": name, "annotations": {mark: "ns/d-service-cert"}},
@@ -366,18 +366,18 @@ mod tests {
     #[test]
     fn injections_require_annotation_to_match_the_called_service() {
         let (validating, mutating) = ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration");
-        let mut unconverted = definition("old.io", BUILTIN_CA_ANNOTATION);
+        let mut unconverted = crd("old.io", BUILTIN_CA_ANNOTATION);
         unconverted["spec"] = json!({"conversion": {"strategy": "None"}});
         let mut other_group = configuration(validating, "z", "d-service", "ns/d-service-cert");
         other_group["apiVersion"] = json!("example.com/v1");
         let objects = [
-            definition("a.io", BUILTIN_CA_ANNOTATION),
+            crd("a.io", BUILTIN_CA_ANNOTATION),
             configuration(mutating, "m", "d-service", "ns/d-service-cert"),
             configuration(validating, "v", "d-service", "ns/d-service-cert"),
             configuration(validating, "v", "d-service", "ns/d-service-cert"),
             configuration(validating, "w", "e-service", "ns/e-service-cert"),
             // Annotations of other providers, and annotations with another Secret.
-            definition("b.io", "cert-manager.io/inject-ca-from"),
+            crd("b.io", "cert-manager.io/inject-ca-from"),
             configuration(validating, "x", "d-service", "kube-system/d-service-cert"),
             configuration(validating, "y", "d-service", "ns/e-service-cert"),
             configuration(validating, "y", "d-service", "d-service-cert"),

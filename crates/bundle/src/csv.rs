@@ -32,7 +32,7 @@ pub(crate) struct Spec {
     pub(crate) install_modes: Vec<InstallModeEntry>,
     pub(crate) install: Install,
     #[serde(rename = "customresourcedefinitions")]
-    pub(crate) definitions: OwnedNames,
+    pub(crate) crds: OwnedNames,
     #[serde(rename = "apiservicedefinitions")]
     pub(crate) api_services: ApiServices,
     #[serde(rename = "webhookdefinitions")]

@@ -27,7 +27,7 @@ use crate::webhooks::service_port;
 
 /// Namespace of OLM in its install files.
 pub const SYSTEM_NAMESPACE: &str = "olmv1-system";
-const DEFINITION: &str = "CustomResourceDefinition";
+const CRD: &str = "CustomResourceDefinition";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 /// Runs the install checks on `objects`, the result of [`render`](crate::render()) for `bundle` in
@@ -123,7 +123,7 @@ fn of_object(deployments: &ServingDeployments<'_>, object: &Value) -> Vec<String
         ("", "Service") => found.extend(serving::service(deployments, object)),
         ("cert-manager.io", "Certificate") => found.extend(serving::certificate(object)),
         ("admissionregistration.k8s.io", _) => found.extend(serving::webhooks(object)),
-        (_, DEFINITION) => found.extend(serving::conversion(object)),
+        (_, CRD) => found.extend(serving::conversion(object)),
         _ => {}
     }
     found.into_iter().map(titled).collect()
@@ -137,7 +137,7 @@ fn version_fault(object: &Value) -> Option<String> {
         return Some("apiVersion is missing".to_string());
     }
     let served = KINDS.iter().filter(|row| row.kind == kind).find_map(BundleKind::api_version);
-    if served.as_deref() == Some(version) || !(is_built_in(group_of(object)) || kind == DEFINITION) {
+    if served.as_deref() == Some(version) || !(is_built_in(group_of(object)) || kind == CRD) {
         return None;
     }
     let version = quote(version);
@@ -152,7 +152,7 @@ fn name_fault(object: &Value) -> Option<String> {
     let name = name_of(object);
     match (group_of(object), text(object, "/kind")) {
         ("", "Service") => None,
-        (_, DEFINITION) => {
+        (_, CRD) => {
             let expected = format!("{}.{}", text(object, "/spec/names/plural"), text(object, "/spec/group"));
             let parts = "spec.names.plural and spec.group";
             (name != expected).then(|| format!("metadata.name has to be {}, {parts}", quote(&expected)))

@@ -66,7 +66,7 @@ impl Bundle {
             max_openshift_version: property_file.and_then(properties::max_openshift_version),
             csv,
             csv_files: manifests.csv_files,
-            definitions: manifests.definitions,
+            crds: manifests.crds,
             others: manifests.others,
         };
         check_parts(&bundle)?;
@@ -151,7 +151,7 @@ impl From<ConvertError> for ObjectError {
 struct Manifests {
     csv: Option<Csv>,
     csv_files: Vec<String>,
-    definitions: Vec<Value>,
+    crds: Vec<Value>,
     others: Vec<Value>,
     usage: ManifestUsage,
 }
@@ -251,7 +251,7 @@ impl Manifests {
             "CustomResourceDefinition" => {
                 let mut value = convert(Value::Object(object), &Type::Struct("CustomResourceDefinition"))?;
                 drop_server_fields(&mut value);
-                self.definitions.push(value);
+                self.crds.push(value);
             }
             _ => {
                 let mut value = Value::Object(object);

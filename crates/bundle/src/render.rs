@@ -51,9 +51,9 @@ pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>
         rendered.extend(operator_condition::objects(&bundle.csv, install_namespace));
     }
     if options.aggregate_api_roles {
-        rendered.extend(api_roles::roles(&bundle.definitions, &bundle.csv.spec.api_services.owned));
+        rendered.extend(api_roles::roles(&bundle.crds, &bundle.csv.spec.api_services.owned));
     }
-    rendered.extend(webhooks::definitions(bundle, context)?);
+    rendered.extend(webhooks::crds(bundle, context)?);
     rendered.extend(bundle.others.iter().map(|object| objects::placed(object, install_namespace)));
     rendered.extend(deployments::deployments(bundle, context));
     rendered.extend(webhooks::configurations(bundle, Webhook::VALIDATING, context));
@@ -82,14 +82,14 @@ fn check_size(bundle: &Bundle, options: &RenderOptions<'_>, targets: &Targets) -
     let permissions = strategy.permissions.iter().flat_map(|permission| permission.rules.iter().flatten());
     let permissions =
         strategy.permissions.len() * PERMISSION_BYTES + permissions.map(limits::size).sum::<usize>();
-    let definitions = bundle.csv.spec.webhooks.len() + bundle.csv.spec.api_services.owned.len();
+    let crds = bundle.csv.spec.webhooks.len() + bundle.csv.spec.api_services.owned.len();
     let roles = match options.aggregate_api_roles {
-        true => api_roles::size(&bundle.definitions, &bundle.csv.spec.api_services.owned),
+        true => api_roles::size(&bundle.crds, &bundle.csv.spec.api_services.owned),
         false => 0,
     };
     let repeated = [
         deployments.len().saturating_mul(annotations),
-        config.saturating_mul(deployments.len() + containers + definitions),
+        config.saturating_mul(deployments.len() + containers + crds),
         permissions.saturating_mul(namespaces),
         roles,
     ];

@@ -26,7 +26,7 @@ pub enum Validator {
     /// Deployments of the install strategy (rows 1 and 2).
     Deployment,
     /// CustomResourceDefinitions, shipped and owned (rows 3 and 4).
-    Definition,
+    Crd,
     /// Package name (row 5).
     Package,
     /// Conversion webhooks and install modes (row 6).
@@ -75,7 +75,7 @@ pub fn validate(bundle: &Bundle) -> Vec<ValidationFault> {
     bounded(
         deployments(bundle)
             .into_iter()
-            .chain(definitions(bundle))
+            .chain(crds(bundle))
             .chain(no_package.map(|text| ValidationFault::new(Validator::Package, "", text)))
             .chain(conversion_modes(webhooks, &bundle.install_modes()))
             .chain(webhook_deployments(bundle))
@@ -100,8 +100,8 @@ fn deployments(bundle: &Bundle) -> Vec<ValidationFault> {
     duplicate.chain(invalid).map(fault).collect()
 }
 
-fn definitions(bundle: &Bundle) -> Vec<ValidationFault> {
-    let names = || bundle.definitions.iter().map(name_of);
+fn crds(bundle: &Bundle) -> Vec<ValidationFault> {
+    let names = || bundle.crds.iter().map(name_of);
     let what = "bundle contains duplicate custom resource definition";
     let duplicate = repeated(names()).map(|name| (name, format!("{what} '{name}'")));
     let present: BTreeSet<&str> = names().collect();
@@ -109,12 +109,12 @@ fn definitions(bundle: &Bundle) -> Vec<ValidationFault> {
     let what = "cluster service definition references owned custom resource definition";
     let missing =
         owned.difference(&present).map(|name| (*name, format!("{what} '{name}' not found in bundle")));
-    let fault = |(name, text)| ValidationFault::new(Validator::Definition, name, text);
+    let fault = |(name, text)| ValidationFault::new(Validator::Crd, name, text);
     duplicate.chain(missing).map(fault).collect()
 }
 
 fn owned(bundle: &Bundle) -> BTreeSet<&str> {
-    bundle.csv.spec.definitions.owned.iter().map(|owned| owned.name.as_str()).collect()
+    bundle.csv.spec.crds.owned.iter().map(|owned| owned.name.as_str()).collect()
 }
 
 fn conversion_modes(webhooks: &[Webhook], modes: &BTreeSet<InstallMode>) -> Vec<ValidationFault> {
@@ -170,31 +170,28 @@ fn conversions(bundle: &Bundle) -> impl Iterator<Item = ValidationFault> {
         bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion()).collect();
     webhooks.sort_by_key(|webhook| webhook.generate_name.as_str());
     let owned = owned(bundle);
-    let mut by_definition: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut by_crd: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     let mut not_owned: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for webhook in webhooks {
         let name = webhook.generate_name.as_str();
-        for definition in &webhook.conversion_crds {
-            by_definition.entry(definition).or_default().push(name);
+        for crd in &webhook.conversion_crds {
+            by_crd.entry(crd).or_default().push(name);
         }
-        let definitions = webhook.conversion_crds.iter().map(String::as_str);
-        not_owned
-            .entry(name)
-            .or_default()
-            .extend(definitions.filter(|definition| !owned.contains(definition)));
+        let crds = webhook.conversion_crds.iter().map(String::as_str);
+        not_owned.entry(name).or_default().extend(crds.filter(|crd| !owned.contains(crd)));
     }
     let fault = |name: &str, text| ValidationFault::new(Validator::Webhook, name, text);
-    let shared = by_definition.into_iter().filter_map(move |(definition, names)| {
+    let shared = by_crd.into_iter().filter_map(move |(crd, names)| {
         let [first, _, ..] = names.as_slice() else { return None };
         let names = joined(&names);
         let what = "reference same custom resource definition";
-        Some(fault(first, format!("conversion webhooks [{names}] {what} '{definition}'")))
+        Some(fault(first, format!("conversion webhooks [{names}] {what} '{crd}'")))
     });
-    let not_owned = not_owned.into_iter().flat_map(move |(name, mut definitions)| {
-        definitions.sort_unstable();
-        definitions.into_iter().map(move |definition| {
+    let not_owned = not_owned.into_iter().flat_map(move |(name, mut crds)| {
+        crds.sort_unstable();
+        crds.into_iter().map(move |crd| {
             let what = "references custom resource definition";
-            fault(name, format!("conversion webhook '{name}' {what} '{definition}' not owned bundle"))
+            fault(name, format!("conversion webhook '{name}' {what} '{crd}' not owned bundle"))
         })
     });
     shared.chain(not_owned)

@@ -22,15 +22,16 @@ impl RenderContext<'_> {
 }
 
 /// CRDs of the bundle, with the conversion webhook that names them. The validators ensure that at most one does.
-pub(crate) fn definitions(bundle: &Bundle, context: RenderContext<'_>) -> Result<Vec<Value>, RenderError> {
-    bundle.definitions.iter().map(|definition| converted(definition, bundle, context)).collect()
+pub(crate) fn crds(bundle: &Bundle, context: RenderContext<'_>) -> Result<Vec<Value>, RenderError> {
+    bundle.crds.iter().map(|crd| converted(crd, bundle, context)).collect()
 }
 
-fn converted(definition: &Value, bundle: &Bundle, context: RenderContext<'_>) -> Result<Value, RenderError> {
-    let name = name_of(definition);
+fn converted(crd: &Value, bundle: &Bundle, context: RenderContext<'_>) -> Result<Value, RenderError> {
+    let name = name_of(crd);
     let mut webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion());
-    let mut object = definition.clone();
-    let Some(webhook) = webhooks.find(|webhook| webhook.conversion_crds.iter().any(|crd| crd == name)) else {
+    let mut object = crd.clone();
+    let Some(webhook) = webhooks.find(|webhook| webhook.conversion_crds.iter().any(|listed| listed == name))
+    else {
         return Ok(object);
     };
     if object["spec"]["preserveUnknownFields"] == true {

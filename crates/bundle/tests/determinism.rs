@@ -39,9 +39,9 @@ fn permission() -> impl Strategy<Value = Value> {
 fn webhook() -> impl Strategy<Value = Value> {
     let kinds = ["ValidatingAdmissionWebhook", "MutatingAdmissionWebhook", "ConversionWebhook"];
     (select(kinds.to_vec()), good_name(), good_name(), vec(name(), 0..2), select(vec!["x", "*"])).prop_map(
-        |(kind, name, deployment, definitions, group)| {
+        |(kind, name, deployment, crds, group)| {
             json!({
-                "type": kind, "generateName": name, "deploymentName": deployment, "conversionCRDs": definitions,
+                "type": kind, "generateName": name, "deploymentName": deployment, "conversionCRDs": crds,
                 "containerPort": 443, "rules": [{"apiGroups": [group]}],
             })
         },

@@ -378,11 +378,11 @@ fn many_objects_of_each_kind_are_rendered() {
     spec["webhookdefinitions"] = (0..count).map(webhook).collect();
     let permission = |n: usize| json!({"serviceAccountName": format!("a{n}"), "rules": [{"verbs": ["get"]}]});
     spec["install"]["spec"]["permissions"] = (0..count).map(permission).collect();
-    let definition = |n: usize| {
+    let crd = |n: usize| {
         format!("{{kind: CustomResourceDefinition, metadata: {{name: c{n}.example.com}}, spec: {{}}}}")
     };
-    let definitions: Vec<String> = (0..count).map(definition).collect();
-    let mut files = bundle(spec, &[("manifests/d.yaml", definitions.join("\n---\n"))]);
+    let crds: Vec<String> = (0..count).map(crd).collect();
+    let mut files = bundle(spec, &[("manifests/d.yaml", crds.join("\n---\n"))]);
     let mut csv: Value = serde_json::from_slice(&files["manifests/csv.yaml"]).unwrap();
     csv["spec"]["installModes"] = json!([{"type": "AllNamespaces", "supported": true}]);
     files.insert("manifests/csv.yaml".into(), csv.to_string().into_bytes());

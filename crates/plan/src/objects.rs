@@ -42,7 +42,7 @@ impl ObjectName {
     }
 
     /// Reports whether it is a CustomResourceDefinition.
-    pub fn is_definition(&self) -> bool {
+    pub fn is_crd(&self) -> bool {
         self.group == "apiextensions.k8s.io" && self.kind == "CustomResourceDefinition"
     }
 

@@ -36,7 +36,7 @@ pub fn summary(old: &[Value], new: &[Value]) -> String {
         }
         Err(error) => parts.push(error.to_string()),
     }
-    let crds = changes.iter().map(|change| &change.object).filter(|object| object.is_definition());
+    let crds = changes.iter().map(|change| &change.object).filter(|object| object.is_crd());
     parts.extend(named("CRDs", crds.map(|object| object.name.as_str()).collect()));
     let before = images(old);
     parts.extend(named("images", images(new).into_iter().filter(|image| !before.contains(image)).collect()));

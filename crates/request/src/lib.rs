@@ -62,7 +62,7 @@ pub use namespaces::{
 pub use operator_condition::{
     mirrored, operator_condition, replaced_operator, upgrade_blocker, upgrade_report,
 };
-pub use providers::{DefinitionSpec, ServedApis, owned, providers, unmet};
+pub use providers::{CrdSpec, ServedApis, owned, providers, unmet};
 pub use refusal::Refusal;
 pub use request::{ClusterState, is_available, policy, priority, request, selector, served_image};
 pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings, UninstallPolicy};

@@ -39,24 +39,24 @@ impl ServedApis {
 
 /// Used fields of the `spec` of a CustomResourceDefinition. The rest, with its large schemas, is not read.
 #[derive(Clone, Debug, Deserialize)]
-pub struct DefinitionSpec {
+pub struct CrdSpec {
     group: String,
-    names: DefinitionNames,
-    versions: Vec<DefinitionVersion>,
+    names: CrdNames,
+    versions: Vec<CrdVersion>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct DefinitionNames {
+struct CrdNames {
     kind: String,
 }
 
 #[derive(Clone, Debug, Deserialize)]
-struct DefinitionVersion {
+struct CrdVersion {
     name: String,
     served: bool,
 }
 
-impl DefinitionSpec {
+impl CrdSpec {
     fn gvks(&self) -> impl Iterator<Item = Gvk> {
         let served = self.versions.iter().filter(|version| version.served);
         served.map(|version| Gvk {
@@ -69,13 +69,13 @@ impl DefinitionSpec {
 
 /// APIs that extensions define with their CustomResourceDefinitions, by name of the extension.
 pub fn owned<'a>(
-    definitions: impl IntoIterator<Item = (&'a ObjectMeta, &'a DefinitionSpec)>,
+    crds: impl IntoIterator<Item = (&'a ObjectMeta, &'a CrdSpec)>,
 ) -> BTreeMap<String, BTreeSet<Gvk>> {
     let mut owned: BTreeMap<String, BTreeSet<Gvk>> = BTreeMap::new();
-    for (metadata, definition) in definitions {
+    for (metadata, crd) in crds {
         let owner = metadata.labels.as_ref().and_then(|labels| labels.get(labels::OWNER_NAME));
         if let Some(owner) = owner.filter(|name| !name.is_empty()) {
-            owned.entry(owner.clone()).or_default().extend(definition.gvks());
+            owned.entry(owner.clone()).or_default().extend(crd.gvks());
         }
     }
     owned
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn served_crd_versions_belong_to_the_labeled_owner() {
-        let definition = |kind: &str| -> DefinitionSpec {
+        let crd = |kind: &str| -> CrdSpec {
             let versions = json!([{"name": "v1", "served": true}, {"name": "v1alpha1", "served": false}]);
             let spec = json!({"group": "g", "names": {"kind": kind, "plural": "x"}, "versions": versions});
             serde_json::from_value(spec).unwrap()
@@ -234,10 +234,10 @@ mod tests {
             ..ObjectMeta::default()
         };
         let all = [
-            (by(Some("a")), definition("G")),
-            (by(Some("a")), definition("H")),
-            (by(Some("")), definition("I")),
-            (by(None), definition("J")),
+            (by(Some("a")), crd("G")),
+            (by(Some("a")), crd("H")),
+            (by(Some("")), crd("I")),
+            (by(None), crd("J")),
         ];
         let owned = owned(all.iter().map(|(metadata, spec)| (metadata, spec)));
         assert_eq!(owned, BTreeMap::from([("a".to_owned(), BTreeSet::from([gvk("G"), gvk("H")]))]));

@@ -53,11 +53,11 @@ pub struct Instances {
 }
 
 impl Instances {
-    /// Formats `<count> <definition> (first: <namespace>/<name>): finalizer <name>, <name>`.
-    pub fn summary(&self, definition: &str) -> String {
+    /// Formats `<count> <CRD> (first: <namespace>/<name>): finalizer <name>, <name>`.
+    pub fn summary(&self, crd: &str) -> String {
         let ObjectKey { namespace, name, .. } = &self.first;
         let slash = if namespace.is_empty() { "" } else { "/" };
-        let mut text = format!("{} {definition} (first: {namespace}{slash}{name})", self.count);
+        let mut text = format!("{} {crd} (first: {namespace}{slash}{name})", self.count);
         if !self.finalizers.is_empty() {
             let names: Vec<&str> = self.finalizers.iter().map(String::as_str).collect();
             text.push_str(&format!(": finalizer {}", names.join(", ")));

@@ -254,8 +254,8 @@ impl<C: Cluster> Engine<C> {
     }
 
     /// Custom resources of a CustomResourceDefinition.
-    pub(crate) async fn instances_of(&self, definition: &Value) -> Answer<Option<Instances>> {
-        match served_kind(definition) {
+    pub(crate) async fn instances_of(&self, crd: &Value) -> Answer<Option<Instances>> {
+        match served_kind(crd) {
             Some(kind) => self.cluster().instances(&kind).await,
             None => Ok(None),
         }

@@ -155,9 +155,9 @@ fn is_safe_to_adopt(actual: &Value, owner: &Owner, siblings: &[String]) -> bool 
 /// foreground deletion of the revision does not delete the CRD before the revision controller can release it. Other
 /// kinds are unchanged.
 pub(crate) fn add_keeper(desired: &mut Value, keeper_uid: &str) {
-    let is_definition = is_crd(&gvk(desired));
+    let is_crd = is_crd(&gvk(desired));
     if let Some(Value::Array(owners)) = desired.pointer_mut("/metadata/ownerReferences")
-        && is_definition
+        && is_crd
     {
         owners.push(keeper_reference(keeper_uid));
     }

@@ -158,7 +158,7 @@ fn retained_crd_is_adopted_by_its_extension() {
     }
 }
 
-fn definition(owners: &[Value]) -> Value {
+fn crd(owners: &[Value]) -> Value {
     let mut object = actual(owners, Some("1"));
     object["apiVersion"] = json!("apiextensions.k8s.io/v1");
     object["kind"] = json!("CustomResourceDefinition");
@@ -179,7 +179,7 @@ fn terminating_crd_is_awaited_under_any_controller() {
         (vec![set("demo-2", OURS)], Plan::AwaitDeletion),
         (vec![set("demo-1", "uid-1")], Plan::Adopt),
     ] {
-        let mut object = definition(&owners);
+        let mut object = crd(&owners);
         object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
         for protection in ["Prevent", "None"] {
             assert_eq!(decide(&object, protection), expected, "{owners:?}, {protection}");
@@ -190,7 +190,7 @@ fn terminating_crd_is_awaited_under_any_controller() {
 #[test]
 fn retained_crd_has_kube_system_owner_only_if_desired() {
     let owners_of = |object: &Value| object["metadata"]["ownerReferences"].as_array().unwrap().clone();
-    let plain = definition(&[owner().reference()]);
+    let plain = crd(&[owner().reference()]);
     let mut kept = plain.clone();
     add_keeper(&mut kept, "uid-keeper");
     assert_eq!(owners_of(&kept), [owner().reference(), keeper()]);
@@ -206,7 +206,7 @@ fn retained_crd_has_kube_system_owner_only_if_desired() {
 #[test]
 fn crd_that_lost_its_controller_is_recognized() {
     let left = |change: fn(&mut Value)| {
-        let mut object = definition(&[keeper()]);
+        let mut object = crd(&[keeper()]);
         object["metadata"]["annotations"]["olm.operatorframework.io/revision"] = json!("2");
         object["metadata"]["labels"] = json!({"olm.operatorframework.io/owner-name": "demo"});
         change(&mut object);

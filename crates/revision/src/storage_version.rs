@@ -28,15 +28,14 @@ pub(crate) fn with_live_storage(desired: &Value, actual: &Value) -> Option<Value
     is_listed.then_some(staged)
 }
 
-/// Deployments of `phases` behind the conversion webhook of `definition`. Empty if the webhook is not one of the
+/// Deployments of `phases` behind the conversion webhook of `crd`. Empty if the webhook is not one of the
 /// revision, or if the revision has custom resources of the CRD: to store these, the API server would need the webhook
 /// before its Deployment exists.
-pub(crate) fn backends(definition: &Value, phases: &[ContentPhase]) -> Vec<ObjectKey> {
-    let client =
-        |member| text(definition, &format!("/spec/conversion/webhook/clientConfig/service/{member}"));
+pub(crate) fn backends(crd: &Value, phases: &[ContentPhase]) -> Vec<ObjectKey> {
+    let client = |member| text(crd, &format!("/spec/conversion/webhook/clientConfig/service/{member}"));
     let (namespace, service) = (client("namespace"), client("name"));
     let keyed = || objects(phases).map(|object| (ObjectKey::of(object), object));
-    let (group, kind) = (text(definition, "/spec/group"), text(definition, "/spec/names/kind"));
+    let (group, kind) = (text(crd, "/spec/group"), text(crd, "/spec/names/kind"));
     if keyed().any(|(key, _)| key.is(group, kind)) {
         return Vec::new();
     }
@@ -64,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    fn definition(strategy: &str, versions: &[(&str, bool)]) -> Value {
+    fn crd(strategy: &str, versions: &[(&str, bool)]) -> Value {
         let versions: Vec<Value> =
             versions.iter().map(|(name, storage)| json!({"name": name, "storage": storage})).collect();
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -76,12 +75,12 @@ mod tests {
     fn storage_version_of_live_crd_is_retained_only_with_webhook() {
         let (v1, v2) = (("v1", true), ("v2", true));
         let (v1_old, v2_new) = (("v1", false), ("v2", false));
-        let live = definition("None", &[v1]);
+        let live = crd("None", &[v1]);
         for (desired, expected) in [
-            (definition("Webhook", &[v1_old, v2]), Some(definition("Webhook", &[v1, v2_new]))),
-            (definition("Webhook", &[v1, v2_new]), None),
-            (definition("None", &[v1_old, v2]), None),
-            (definition("Webhook", &[v2]), None),
+            (crd("Webhook", &[v1_old, v2]), Some(crd("Webhook", &[v1, v2_new]))),
+            (crd("Webhook", &[v1, v2_new]), None),
+            (crd("None", &[v1_old, v2]), None),
+            (crd("Webhook", &[v2]), None),
         ] {
             assert_eq!(with_live_storage(&desired, &live), expected, "{desired}");
         }
@@ -112,7 +111,7 @@ mod tests {
         ] {
             let phases =
                 [ContentPhase::inline("a", objects), ContentPhase::inline("b", deployments.to_vec())];
-            let found = backends(&definition("Webhook", &[]), &phases);
+            let found = backends(&crd("Webhook", &[]), &phases);
             assert_eq!(found.iter().map(|key| key.name.as_str()).collect::<Vec<_>>(), expected);
         }
     }

@@ -74,7 +74,7 @@ pub struct TeardownOptions {
 
 impl Revision {
     /// CustomResourceDefinitions of the revision.
-    pub fn definitions(&self) -> Vec<ObjectKey> {
+    pub fn crds(&self) -> Vec<ObjectKey> {
         self.phases.iter().flat_map(keys).filter(|key| is_crd(&key.gvk)).collect()
     }
 }
@@ -112,7 +112,7 @@ impl<C: Cluster> Engine<C> {
         removed: &mut HashMap<ObjectKey, u64>,
     ) -> Result<TeardownResult, EngineError> {
         let mut removal = Removal::new(self, &revision.owner, options);
-        removal.definitions(revision.definitions()).await?;
+        removal.crds(revision.crds()).await?;
         if removal.result.is_held {
             return Ok(removal.result);
         }
@@ -136,22 +136,22 @@ impl<C: Cluster> Engine<C> {
     }
 
     /// Runs only the first step of [`Self::teardown`], with these CustomResourceDefinitions.
-    pub async fn remove_definitions(
+    pub async fn remove_crds(
         &self,
         owner: &Owner,
-        definitions: impl IntoIterator<Item = ObjectKey>,
+        crds: impl IntoIterator<Item = ObjectKey>,
         options: &TeardownOptions,
     ) -> Result<TeardownResult, EngineError> {
         let mut removal = Removal::new(self, owner, options);
-        removal.definitions(definitions).await?;
+        removal.crds(crds).await?;
         Ok(removal.result)
     }
 
     /// Makes the keeper an owner of the CustomResourceDefinitions that `revision` controls. Without a keeper, makes no
     /// request.
-    pub async fn protect_definitions(&self, revision: &Revision) -> Result<(), EngineError> {
-        for key in revision.definitions().into_iter().filter(|_| self.keeper.is_some()) {
-            match self.protect_definition(&key, &revision.owner).await {
+    pub async fn protect_crds(&self, revision: &Revision) -> Result<(), EngineError> {
+        for key in revision.crds().into_iter().filter(|_| self.keeper.is_some()) {
+            match self.protect_crd(&key, &revision.owner).await {
                 Err(error) if error.reason != Reason::NotFound => {
                     return Err(EngineError::Objects(vec![ObjectError::new(&key, "", error)]));
                 }
@@ -161,7 +161,7 @@ impl<C: Cluster> Engine<C> {
         Ok(())
     }
 
-    async fn protect_definition(&self, key: &ObjectKey, owner: &Owner) -> Answer<()> {
+    async fn protect_crd(&self, key: &ObjectKey, owner: &Owner) -> Answer<()> {
         let controlled = self.live(key).await?.filter(|actual| is_controlled(actual, owner));
         if let Some(patch) = controlled.and_then(|actual| self.protection_patch(&actual)) {
             let patched = self.cluster().merge(key, &patch).await?;
@@ -237,14 +237,14 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Runs the first step of a removal: hands over, releases, retains or deletes each CustomResourceDefinition.
-    async fn definitions(&mut self, keys: impl IntoIterator<Item = ObjectKey>) -> Result<(), EngineError> {
+    async fn crds(&mut self, keys: impl IntoIterator<Item = ObjectKey>) -> Result<(), EngineError> {
         let (mut unused, policy) = (Vec::new(), self.options.crds);
         for key in keys {
             unused.extend(self.decide(&key).await.map_err(failed(&key))?.map(|actual| (key, actual)));
         }
         if policy != CrdPolicy::BlockIfInUse || self.result.blocked.is_empty() {
             for (key, actual) in unused {
-                self.delete_definition(&key, actual).await.map_err(failed(&key))?;
+                self.delete_crd(&key, actual).await.map_err(failed(&key))?;
             }
         }
         self.result.is_held |= !self.result.waiting.is_empty()
@@ -298,7 +298,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
     }
 
     /// Deletes a CustomResourceDefinition. The API server deletes its custom resources first.
-    async fn delete_definition(&mut self, key: &ObjectKey, mut actual: Value) -> Answer<()> {
+    async fn delete_crd(&mut self, key: &ObjectKey, mut actual: Value) -> Answer<()> {
         if self.options.abandons && has_conversion_webhook(&actual) {
             let mut patch = metadata_patch(&actual, []);
             patch["spec"] = no_conversion();

@@ -274,7 +274,7 @@ impl Shapes<'_, '_> {
         }))
     }
 
-    pub(crate) fn definition(&mut self) -> Result<Value> {
+    pub(crate) fn crd(&mut self) -> Result<Value> {
         let version = |shapes: &mut Self| {
             let mut schema = json!({"type": "object", "properties": shapes.properties(3)?});
             if shapes.rarely(8)? {

@@ -68,8 +68,8 @@ pub async fn follow(test: &str, document: &Document) -> Result<()> {
         bail!("failed: {}", shown(step, output));
     }
     // The document may have uninstalled OLM.
-    let definitions = scenario.cluster.all::<CustomResourceDefinition>();
-    if definitions.get_opt("clusterextensions.olm.operatorframework.io").await?.is_none() {
+    let crds = scenario.cluster.all::<CustomResourceDefinition>();
+    if crds.get_opt("clusterextensions.olm.operatorframework.io").await?.is_none() {
         return scenario.cluster.delete(&scenario.cluster.all::<Namespace>(), &scenario.name).await;
     }
     scenario.cluster.delete(&scenario.catalogs(), &scenario.name).await?;

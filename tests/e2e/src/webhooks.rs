@@ -28,7 +28,7 @@ pub struct Webhooks<'a> {
     /// API of the mutating webhook.
     pub mutating: Api<MutatingWebhookConfiguration>,
     /// API of the converted CRD.
-    pub definitions: Api<CustomResourceDefinition>,
+    pub crds: Api<CustomResourceDefinition>,
     /// API of the Secrets next to the Service.
     pub secrets: Api<Secret>,
     /// Number of rounds of calls so far.
@@ -44,7 +44,7 @@ impl<'a> Webhooks<'a> {
             service: format!("{}-service", scenario.name),
             validating: cluster.all(),
             mutating: cluster.all(),
-            definitions: cluster.all(),
+            crds: cluster.all(),
             secrets: cluster.within(&scenario.name),
             rounds: Cell::new(0),
         }
@@ -52,11 +52,11 @@ impl<'a> Webhooks<'a> {
 
     /// Name of the configuration of a webhook, `validate` or `default`.
     pub fn named(&self, webhook: &str) -> String {
-        format!("{webhook}.{}", self.definition())
+        format!("{webhook}.{}", self.crd())
     }
 
     /// Name of the CRD.
-    pub fn definition(&self) -> String {
+    pub fn crd(&self) -> String {
         format!("greetings.{}", self.scenario.sample.group)
     }
 
@@ -76,9 +76,9 @@ impl<'a> Webhooks<'a> {
         let mutating = self.mutating.get(&self.named("default")).await?;
         let mutating =
             mutating.webhooks.unwrap_or_default().pop().and_then(|one| one.client_config.ca_bundle);
-        let definition = definition_bundle(&self.definitions.get(&self.definition()).await?);
+        let crd = crd_bundle(&self.crds.get(&self.crd()).await?);
         ensure!(mutating.map(|bundle| bundle.0) == validating, "the mutating webhook has a different CA");
-        ensure!(definition == validating, "the CRD has a different CA");
+        ensure!(crd == validating, "the CRD has a different CA");
         let bundle = validating.context("no caBundle")?;
         Ok(CertificateDer::pem_slice_iter(&bundle).collect::<Result<_, _>>()?)
     }
@@ -131,7 +131,7 @@ pub fn validating_bundle(webhook: &ValidatingWebhookConfiguration) -> Option<Vec
 }
 
 /// CA bundle of the conversion webhook.
-pub fn definition_bundle(definition: &CustomResourceDefinition) -> Option<Vec<u8>> {
-    let webhook = definition.spec.conversion.as_ref()?.webhook.as_ref()?;
+pub fn crd_bundle(crd: &CustomResourceDefinition) -> Option<Vec<u8>> {
+    let webhook = crd.spec.conversion.as_ref()?.webhook.as_ref()?;
     Some(webhook.client_config.as_ref()?.ca_bundle.as_ref()?.0.clone())
 }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use olm_e2e::servers::{SYSTEM, Server, ready_pods};
-use olm_e2e::webhooks::{Webhooks, definition_bundle};
+use olm_e2e::webhooks::{Webhooks, crd_bundle};
 use olm_e2e::{Cluster, Forward, PATIENCE, Scenario, eventually};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -150,7 +150,7 @@ async fn webhooks_of_bundles_respond_after_renewals() -> Result<()> {
     scenario.greet("v2", &scenario.name, "left", json!({"who": "all"})).await?;
     cluster.delete(&scenario.extensions(), &scenario.name).await?;
     cluster.wait_gone(&scenario.extensions(), &scenario.name).await?;
-    cluster.wait_gone(&webhooks.definitions, &webhooks.definition()).await?;
+    cluster.wait_gone(&webhooks.crds, &webhooks.crd()).await?;
     for (kind, name) in [("Certificate", secret.clone()), ("Issuer", format!("{secret}-selfsigned-issuer"))] {
         eventually(&format!("{kind} {name} is deleted"), PATIENCE, async || {
             let found = issued(cluster, &scenario.name, kind).get_opt(&name).await?;
@@ -173,8 +173,8 @@ async fn upgrade_removes_conversion_webhook_with_injected_ca() -> Result<()> {
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
     scenario.wait_installed("1.1.0").await?;
     let webhooks = Webhooks::of(&scenario);
-    let definition = webhooks.definitions.get(&webhooks.definition()).await?;
-    ensure!(definition_bundle(&definition).is_none(), "{:?}", definition.spec.conversion);
+    let crd = webhooks.crds.get(&webhooks.crd()).await?;
+    ensure!(crd_bundle(&crd).is_none(), "{:?}", crd.spec.conversion);
     scenario.greet("v2", &scenario.name, "left", json!({"who": "all"})).await?;
     scenario.finish().await
 }
@@ -200,7 +200,7 @@ async fn objects_settle(webhooks: &Webhooks<'_>) -> Result<()> {
             certificate.resource_version(),
             webhooks.validating.get(&webhooks.named("validate")).await?.resource_version(),
             webhooks.mutating.get(&webhooks.named("default")).await?.resource_version(),
-            webhooks.definitions.get(&webhooks.definition()).await?.resource_version(),
+            webhooks.crds.get(&webhooks.crd()).await?.resource_version(),
             webhooks.secrets.get(&secret).await?.resource_version(),
         ])
     };

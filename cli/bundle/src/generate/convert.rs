@@ -83,13 +83,13 @@ pub(super) fn convert(
         cluster_permissions: permissions.cluster,
         webhooks: served.webhooks,
         api_services: served.api_services,
-        definitions: &input.definitions,
+        crds: &input.crds,
         examples: &input.examples,
         previous: existing.csv().map_or(&[], |csv| list(csv, "/spec/install/spec/deployments")),
         relates_variables: options.relates_images_of_variables,
     };
     let csv = csv::csv(base, &options.choices, &content, &mut report);
-    shipped.extend(input.definitions.iter().map(webhooks::without_conversion));
+    shipped.extend(input.crds.iter().map(webhooks::without_conversion));
     let package = &options.choices.package;
     let generated = files::lay_out(package, &csv, &shipped, &options.channels, existing, &mut report)?;
     for path in &generated.kept {

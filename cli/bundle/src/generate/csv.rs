@@ -72,7 +72,7 @@ pub(super) struct Content<'a> {
     pub(super) webhooks: Vec<Value>,
     /// Entries without kinds.
     pub(super) api_services: Vec<Value>,
-    pub(super) definitions: &'a [Object],
+    pub(super) crds: &'a [Object],
     pub(super) examples: &'a [Object],
     /// Deployments of the bundle before the run.
     pub(super) previous: &'a [Value],
@@ -135,7 +135,7 @@ pub(super) fn csv(base: Value, choices: &Choices, content: &Content<'_>, report:
     csv["kind"] = json!("ClusterServiceVersion");
     let known = list(&csv, "/spec/relatedImages");
     let related = related_images(&content.deployments, known, content.previous, content.relates_variables);
-    let definitions = owned_definitions(&csv, content.definitions, report);
+    let crds = owned_crds(&csv, content.crds, report);
     let services = owned_services(&csv, content, report);
     graph(&mut csv, choices, report);
     annotations(&mut csv, choices, content, report);
@@ -149,7 +149,7 @@ pub(super) fn csv(base: Value, choices: &Choices, content: &Content<'_>, report:
         spec["installModes"] = install_modes(&BTreeSet::from([InstallMode::AllNamespaces]));
     }
     set(spec, "relatedImages", related);
-    set_owned(spec, "customresourcedefinitions", definitions);
+    set_owned(spec, "customresourcedefinitions", crds);
     set_owned(spec, "apiservicedefinitions", services);
     set(spec, "webhookdefinitions", content.webhooks.clone());
     let mut strategy = json!({"deployments": content.deployments});
@@ -255,24 +255,24 @@ fn annotations(csv: &mut Value, choices: &Choices, content: &Content<'_>, report
 /// Reports whether the bundle serves the API of a custom resource.
 fn is_provided(example: &Object, content: &Content<'_>) -> bool {
     let (group, version, kind) = (example.group(), example.version(), example.kind());
-    let defines = |definition: &Object| {
-        text(&definition.value, "/spec/group") == group
-            && text(&definition.value, "/spec/names/kind") == kind
-            && served_versions(&definition.value).any(|one| one["name"] == version)
+    let defines = |crd: &Object| {
+        text(&crd.value, "/spec/group") == group
+            && text(&crd.value, "/spec/names/kind") == kind
+            && served_versions(&crd.value).any(|one| one["name"] == version)
     };
     let serves = |service: &Value| service["group"] == group && service["version"] == version;
-    content.definitions.iter().any(defines) || content.api_services.iter().any(serves)
+    content.crds.iter().any(defines) || content.api_services.iter().any(serves)
 }
 
 /// Entries of the owned CRDs: one for each served version. Display name, description and other fields of an existing
 /// entry are kept.
-fn owned_definitions(csv: &Value, definitions: &[Object], report: &mut Report) -> Vec<Value> {
+fn owned_crds(csv: &Value, crds: &[Object], report: &mut Report) -> Vec<Value> {
     let known = list(csv, "/spec/customresourcedefinitions/owned");
     let mut owned = Vec::new();
-    for definition in definitions {
-        let kind = text(&definition.value, "/spec/names/kind");
-        for version in served_versions(&definition.value) {
-            let (name, version_name) = (definition.name(), text(version, "/name"));
+    for crd in crds {
+        let kind = text(&crd.value, "/spec/names/kind");
+        for version in served_versions(&crd.value) {
+            let (name, version_name) = (crd.name(), text(version, "/name"));
             let is_same = |entry: &&Value| entry["name"] == name && entry["version"] == version_name;
             let mut entry = known.iter().find(is_same).cloned().unwrap_or_else(|| json!({}));
             entry["name"] = json!(name);

@@ -106,7 +106,7 @@ pub(super) struct Input {
     pub(super) bindings: Vec<Object>,
     pub(super) services: Vec<Object>,
     pub(super) webhooks: Vec<Object>,
-    pub(super) definitions: Vec<Object>,
+    pub(super) crds: Vec<Object>,
     pub(super) api_services: Vec<Object>,
     pub(super) certificates: Vec<Object>,
     /// Custom resources of the owned APIs.
@@ -148,7 +148,7 @@ impl Input {
                 "admissionregistration.k8s.io",
                 "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration",
             ) => &mut self.webhooks,
-            ("apiextensions.k8s.io", "CustomResourceDefinition") => &mut self.definitions,
+            ("apiextensions.k8s.io", "CustomResourceDefinition") => &mut self.crds,
             ("apiregistration.k8s.io", "APIService") => &mut self.api_services,
             ("cert-manager.io", "Certificate") => &mut self.certificates,
             ("cert-manager.io", _) => {
@@ -249,8 +249,8 @@ fn without_metadata(object: &Value) -> Vec<(&String, &Value)> {
 }
 
 /// Versions that a CRD serves.
-pub(super) fn served_versions(definition: &Value) -> impl Iterator<Item = &Value> {
-    list(definition, "/spec/versions").iter().filter(|version| version["served"] == true)
+pub(super) fn served_versions(crd: &Value) -> impl Iterator<Item = &Value> {
+    list(crd, "/spec/versions").iter().filter(|version| version["served"] == true)
 }
 
 #[cfg(test)]

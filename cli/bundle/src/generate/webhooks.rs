@@ -203,40 +203,40 @@ fn target<'a>(reference: &Value, input: &'a Input) -> Result<Target<'a>, String>
 /// Adds a definition for the CRDs of each conversion webhook.
 fn conversions(input: &Input, served: &mut Served, report: &mut Report) {
     let mut groups: BTreeMap<String, (Map<String, Value>, Vec<String>)> = BTreeMap::new();
-    for definition in &input.definitions {
-        if text(&definition.value, "/spec/conversion/strategy") != "Webhook" {
+    for crd in &input.crds {
+        if text(&crd.value, "/spec/conversion/strategy") != "Webhook" {
             continue;
         }
-        let webhook = &definition.value["spec"]["conversion"]["webhook"];
+        let webhook = &crd.value["spec"]["conversion"]["webhook"];
         let service = &webhook["clientConfig"]["service"];
         if !service.is_object() {
             report.problem(format!(
                 "{}: {}: spec.conversion has strategy Webhook without webhook.clientConfig.service; a bundle supports only \
                  webhooks that its own Deployments serve",
-                definition.origin,
-                definition.label()
+                crd.origin,
+                crd.label()
             ));
             continue;
         }
         let target = match target(service, input) {
             Ok(target) => target,
             Err(problem) => {
-                report.problem(format!("{}: {}: {problem}", definition.origin, definition.label()));
+                report.problem(format!("{}: {}: {problem}", crd.origin, crd.label()));
                 continue;
             }
         };
-        let mut fields = self::definition("ConversionWebhook", "", service, &target);
+        let mut fields = definition("ConversionWebhook", "", service, &target);
         fields.insert("admissionReviewVersions".into(), webhook["conversionReviewVersions"].clone());
         fields.insert("sideEffects".into(), json!("None"));
         served.webhook_servers.insert(target.deployment.name().to_owned());
         served.ports.entry(target.service).or_default().insert(target.used_port);
         let group = groups.entry(json!(fields).to_string()).or_insert((fields, Vec::new()));
-        group.1.push(definition.name().to_owned());
+        group.1.push(crd.name().to_owned());
     }
-    for (mut fields, definitions) in groups.into_values() {
+    for (mut fields, crds) in groups.into_values() {
         // Unique, because a CRD has one conversion webhook.
-        fields.insert("generateName".into(), json!(format!("c{}", definitions[0])));
-        fields.insert("conversionCRDs".into(), json!(definitions));
+        fields.insert("generateName".into(), json!(format!("c{}", crds[0])));
+        fields.insert("conversionCRDs".into(), json!(crds));
         served.webhooks.push(Value::Object(fields));
     }
 }
@@ -281,13 +281,13 @@ fn container_port(deployment: &Object, name: &str) -> Option<i64> {
 }
 
 /// CRD as it is in a bundle: without the conversion webhook, which OLM sets, and the annotations of cert-manager.
-pub(super) fn without_conversion(definition: &Object) -> Object {
-    let mut definition = definition.clone();
-    remove_annotations(&mut definition.value, |key| key.starts_with(INJECTION));
-    if text(&definition.value, "/spec/conversion/strategy") == "Webhook"
-        && let Some(spec) = definition.value["spec"].as_object_mut()
+pub(super) fn without_conversion(crd: &Object) -> Object {
+    let mut crd = crd.clone();
+    remove_annotations(&mut crd.value, |key| key.starts_with(INJECTION));
+    if text(&crd.value, "/spec/conversion/strategy") == "Webhook"
+        && let Some(spec) = crd.value["spec"].as_object_mut()
     {
         spec.remove("conversion");
     }
-    definition
+    crd
 }

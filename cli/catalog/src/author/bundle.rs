@@ -192,9 +192,9 @@ fn provided(csv: &Value, objects: &[Value]) -> Result<BTreeSet<Gvk>, CliError> {
 
 /// APIs that the ClusterServiceVersion requires.
 fn required(csv: &Value) -> Result<BTreeSet<Gvk>, CliError> {
-    let definitions = list(csv, "/spec/customresourcedefinitions/required").iter().map(defined_api);
+    let crds = list(csv, "/spec/customresourcedefinitions/required").iter().map(defined_api);
     let services = list(csv, "/spec/apiservicedefinitions/required").iter().map(aggregated_api);
-    definitions.chain(services.map(Ok)).collect()
+    crds.chain(services.map(Ok)).collect()
 }
 
 /// Properties of the object, sorted by type and value, with the CSV metadata last.

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use kube::api::Api;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_request::{DefinitionSpec, ServedApis};
+use olm_request::{CrdSpec, ServedApis};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::list_all;
 use olm_version::quote;
@@ -78,19 +78,19 @@ impl Cluster {
     /// The API server does not return them.
     pub async fn crds_of(&self, name: &str, session: &Session) -> Result<Vec<String>, CliError> {
         let what = format!("CRDs of {}", quote(name));
-        let (api, page) = (self.crds::<DefinitionSpec>(), of_extensions(Some(name)));
+        let (api, page) = (self.crds::<CrdSpec>(), of_extensions(Some(name)));
         let found = self.call(&what, api.list_metadata(&page), session).await?;
         Ok(found.into_iter().map(|crd| crd.name_any()).collect())
     }
 
     /// Kinds that extensions define, by name of the extension.
     async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, CliError> {
-        let api = &self.crds::<DefinitionSpec>();
+        let api = &self.crds::<CrdSpec>();
         let list = |page| async move {
             self.call("the kinds that extensions define", api.list(&page), session).await
         };
         let all = list_all(of_extensions(None).limit(PAGE), list).await?;
-        Ok(olm_request::owned(all.iter().map(|definition| (&definition.metadata, &definition.spec))))
+        Ok(olm_request::owned(all.iter().map(|crd| (&crd.metadata, &crd.spec))))
     }
 }
 

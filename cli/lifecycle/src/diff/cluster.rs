@@ -60,7 +60,7 @@ pub(super) struct Installed {
 pub(super) struct ClusterChanges {
     pub(super) changes: Vec<ObjectChange>,
     /// Live CustomResourceDefinitions.
-    pub(super) definitions: Vec<Value>,
+    pub(super) crds: Vec<Value>,
     pub(super) collisions: Vec<Collision>,
     pub(super) warnings: Vec<String>,
 }
@@ -212,8 +212,8 @@ impl Comparison<'_> {
                 Observation::Object(live, change) => {
                     let planned = live.as_ref().filter(|_| after.contains_key(name));
                     found.collisions.extend(planned.and_then(|live| self.collision(name, live)));
-                    let is_definition = name.kind == "CustomResourceDefinition";
-                    found.definitions.extend(live.filter(|_| is_definition));
+                    let is_crd = name.kind == "CustomResourceDefinition";
+                    found.crds.extend(live.filter(|_| is_crd));
                     found.changes.extend(change);
                 }
                 Observation::Unreadable(why) => found.warnings.push(format!("{name} cannot be read: {why}")),

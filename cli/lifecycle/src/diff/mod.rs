@@ -205,15 +205,15 @@ fn accepted(bundle: &Bundle, settings: &RenderSettings) -> Value {
 }
 
 impl Diff {
-    /// Difference between `old` and `new` with the object changes `objects`. The caller sets the sides. `definitions`
+    /// Difference between `old` and `new` with the object changes `objects`. The caller sets the sides. `crds`
     /// contains the CustomResourceDefinitions that those of `new` replace.
-    fn new(old: &[Value], new: &[Value], definitions: &[Value], objects: Vec<ObjectChange>) -> Self {
+    fn new(old: &[Value], new: &[Value], crds: &[Value], objects: Vec<ObjectChange>) -> Self {
         let mut warnings = Vec::new();
         let permissions = permissions::changes(old, new).unwrap_or_else(|error| {
             warnings.push(error.to_string());
             Vec::new()
         });
-        let crds = crds(definitions, new, &objects, &mut warnings);
+        let crds = crd_changes(crds, new, &objects, &mut warnings);
         let empty = objects.is_empty() && permissions.is_empty();
         Self { empty, objects, permissions, crds, warnings, ..Self::default() }
     }
@@ -226,14 +226,14 @@ impl Diff {
 }
 
 /// CRD results: the changed CustomResourceDefinitions, and unchanged ones that are unsafe to replace.
-fn crds(
+fn crd_changes(
     old: &[Value],
     new: &[Value],
     changes: &[ObjectChange],
     warnings: &mut Vec<String>,
 ) -> Vec<CrdResult> {
     let (old, new) = (objects::by_name(old), objects::by_name(new));
-    let names = old.keys().chain(new.keys()).filter(|name| name.is_definition());
+    let names = old.keys().chain(new.keys()).filter(|name| name.is_crd());
     let mut results = Vec::new();
     for name in names.collect::<BTreeSet<_>>() {
         let judged = crd_check::compare(&name.name, old.get(name).copied(), new.get(name).copied());

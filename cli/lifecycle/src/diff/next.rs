@@ -165,7 +165,7 @@ impl ComparedExtension<'_> {
     ) -> Result<Diff, CliError> {
         let found = self.compare(&installed, identity, objects.clone()).await?;
         // Live CRDs show the stored versions and manual changes.
-        let mut diff = Diff::new(&installed.objects, &objects, &found.definitions, found.changes);
+        let mut diff = Diff::new(&installed.objects, &objects, &found.crds, found.changes);
         diff.warnings.extend(found.warnings);
         diff.collisions = found.collisions;
         diff.old = installed.bundle;

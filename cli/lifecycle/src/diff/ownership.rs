@@ -63,7 +63,7 @@ pub fn collision_error(collisions: &[Collision]) -> Option<CliError> {
         return None;
     }
     let (crds, others): (Vec<&Collision>, Vec<&Collision>) =
-        collisions.iter().partition(|collision| collision.object.is_definition());
+        collisions.iter().partition(|collision| collision.object.is_crd());
     let mut lines: Vec<String> = crds.into_iter().chain(others).map(Collision::to_string).collect();
     let more = lines.len().saturating_sub(NAMED);
     lines.truncate(NAMED);

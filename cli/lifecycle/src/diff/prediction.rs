@@ -96,17 +96,17 @@ pub(crate) fn refusal(extension: &ClusterExtension, prediction: &Prediction) -> 
 /// Error if the controller would refuse the upgrade because of CRDs (docs/design/apply.md#crd-upgrade-safety). `None`
 /// if the check is disabled, or if its result depends on existing objects.
 pub(crate) fn unsafe_upgrade(extension: &ClusterExtension, prediction: &Prediction) -> Option<CliError> {
-    let definitions = &prediction.unsafe_crds;
+    let crds = &prediction.unsafe_crds;
     let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
     let strict = rules.crd_check.unwrap_or(CrdCheck::Strict) == CrdCheck::Strict && !is_unchecked(extension);
-    if definitions.is_empty() || !strict {
+    if crds.is_empty() || !strict {
         return None;
     }
     let (key, name) = (annotations::EXT_CRD_CHECK, extension.metadata.name.as_deref().unwrap_or_default());
     Some(CliError::findings(format!(
         "the controller would refuse the upgrade:\n  {}\nto check the existing custom resources instead: `kubectl annotate \
              clusterextension {name} {key}=Live`; to disable the check: spec.install.preflight.crdUpgradeSafety.enforcement: None",
-        definitions.join("\n  ")
+        crds.join("\n  ")
     )))
 }
 

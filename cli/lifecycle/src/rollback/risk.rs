@@ -83,7 +83,7 @@ mod tests {
     use super::*;
     use crate::crd_check::compare;
 
-    fn definition(fields: &Value, stored: &str, version: &str) -> Value {
+    fn crd(fields: &Value, stored: &str, version: &str) -> Value {
         json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
             "metadata": {"name": "pipes.example.com"},
@@ -112,11 +112,10 @@ mod tests {
     fn loss_is_reported_in_every_mode_and_refusal_if_enforced() {
         let text = |kind: &str| json!({"a": {"type": kind}});
         let two = json!({"a": {"type": "string"}, "b": {"type": "string"}});
-        let safe = diff(&definition(&text("string"), "v1", "v1"), &definition(&two, "v1", "v1"));
-        let stricter =
-            diff(&definition(&text("string"), "v1", "v1"), &definition(&text("integer"), "v1", "v1"));
-        let field = diff(&definition(&two, "v1", "v1"), &definition(&text("string"), "v1", "v1"));
-        let stored = diff(&definition(&two, "v1", "v1"), &definition(&two, "v1", "v2"));
+        let safe = diff(&crd(&text("string"), "v1", "v1"), &crd(&two, "v1", "v1"));
+        let stricter = diff(&crd(&text("string"), "v1", "v1"), &crd(&text("integer"), "v1", "v1"));
+        let field = diff(&crd(&two, "v1", "v1"), &crd(&text("string"), "v1", "v1"));
+        let stored = diff(&crd(&two, "v1", "v1"), &crd(&two, "v1", "v2"));
         for (what, diff, mode, enforcement, losses, refusals) in [
             ("safe", &safe, "Strict", "Strict", false, false),
             ("another type", &stricter, "Strict", "Strict", false, true),

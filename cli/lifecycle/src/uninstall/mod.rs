@@ -137,8 +137,8 @@ impl PlannedUninstall {
         let observed = observe::observe(cluster, name, session).await?;
         let mut plan = UninstallPlan::new(&observed, keep_crds);
         let mut notes = Vec::new();
-        for definition in &mut plan.definitions {
-            notes.extend(count(cluster, definition, session).await?);
+        for crd in &mut plan.crds {
+            notes.extend(count(cluster, crd, session).await?);
         }
         match dependents(cluster, &observed.extension, session).await {
             Ok(dependents) => plan.dependents = dependents,
@@ -162,9 +162,9 @@ impl PlannedUninstall {
         session: &Session,
     ) -> Result<WrittenObject, CliError> {
         if self.keep_crds {
-            keep_definitions(cluster, &self.extension, dry_run, session).await?;
+            keep_crds(cluster, &self.extension, dry_run, session).await?;
         }
-        if self.plan.keeps_definitions() && dry_run.is_none() {
+        if self.plan.keeps_crds() && dry_run.is_none() {
             policy_applied(cluster, &self.extension, POLICY_LIMIT.min(limit), session).await?;
         }
         delete(cluster, &self.extension, dry_run, session).await
@@ -185,33 +185,26 @@ fn print_plan(plan: &UninstallPlan, notation: ChangeFormat, session: &mut Sessio
 }
 
 /// Counts the custom resources of a CRD. Returns the reason for which the user may not list them, if so.
-async fn count(
-    cluster: &Cluster,
-    definition: &mut OwnedCrd,
-    session: &Session,
-) -> Result<Option<String>, CliError> {
-    let Some(gvk) = &definition.gvk else { return Ok(None) };
+async fn count(cluster: &Cluster, crd: &mut OwnedCrd, session: &Session) -> Result<Option<String>, CliError> {
+    let Some(gvk) = &crd.gvk else { return Ok(None) };
     let engine = KubeCluster::new(cluster.client().clone());
     match session.interruptible(engine.instances(gvk)).await? {
         Ok(found) => {
-            definition.custom_resources = Some(found.as_ref().map_or(0, |found| found.count as usize));
-            definition.first = found.map(|Instances { first, .. }| {
+            crd.custom_resources = Some(found.as_ref().map_or(0, |found| found.count as usize));
+            crd.first = found.map(|Instances { first, .. }| {
                 let name = qualified(&first.namespace, &first.name);
                 format!("{}, Kind={} {name}", gvk.api_version(), gvk.kind)
             });
         }
         Err(error) => {
-            return Ok(Some(format!(
-                "the custom resources of {} cannot be counted: {error}",
-                definition.name
-            )));
+            return Ok(Some(format!("the custom resources of {} cannot be counted: {error}", crd.name)));
         }
     }
     Ok(None)
 }
 
 /// Sets the annotation that keeps the CRDs.
-async fn keep_definitions(
+async fn keep_crds(
     cluster: &Cluster,
     extension: &ClusterExtension,
     dry_run: Option<DryRun>,
@@ -294,7 +287,7 @@ async fn deletion(
     session: &Session,
 ) -> Result<String, CliError> {
     let name = extension.name_any();
-    let definitions: Vec<&OwnedCrd> = plan.definitions.iter().filter(|definition| !definition.kept).collect();
+    let crds: Vec<&OwnedCrd> = plan.crds.iter().filter(|crd| !crd.kept).collect();
     let mut denied = None;
     let uids: BTreeSet<String> = sets.iter().filter_map(ResourceExt::uid).collect();
     let mut stuck = Vec::new();
@@ -310,7 +303,7 @@ async fn deletion(
         if !matches!(completion, Completion::Complete(_)) || denied.is_some() {
             return Ok(completion);
         }
-        let remaining = remaining_crds(cluster, &definitions, &uids, session).await?;
+        let remaining = remaining_crds(cluster, &crds, &uids, session).await?;
         let now: Vec<String> = remaining.iter().filter_map(|(_, stuck)| stuck.clone()).collect();
         // Stuck only if unchanged since the last poll: the API server may still be deleting.
         let is_stuck = !now.is_empty() && now == stuck;
@@ -366,14 +359,14 @@ async fn existing(cluster: &Cluster, keys: &[ObjectKey], session: &Session) -> R
 /// whose finalizers block its deletion.
 async fn remaining_crds(
     cluster: &Cluster,
-    definitions: &[&OwnedCrd],
+    crds: &[&OwnedCrd],
     owners: &BTreeSet<String>,
     session: &Session,
 ) -> Result<Vec<(String, Option<String>)>, CliError> {
     let api: Api<CustomResourceDefinition> = Api::all(cluster.client().clone());
     let engine = KubeCluster::new(cluster.client().clone());
     let mut remaining = Vec::new();
-    for OwnedCrd { name, gvk, .. } in definitions {
+    for OwnedCrd { name, gvk, .. } in crds {
         let what = format!("CustomResourceDefinition {name}");
         let Some(found) = cluster.call(&what, api.get_metadata_opt(name), session).await? else { continue };
         let is_deleting = found.metadata.deletion_timestamp.is_some();
@@ -394,11 +387,11 @@ async fn remaining_crds(
 }
 
 /// Message about custom resources with finalizers, and the command that removes those of the first one.
-fn finalizer_message(definition: &str, found: &Instances) -> String {
+fn finalizer_message(crd: &str, found: &Instances) -> String {
     let place = if found.first.namespace.is_empty() { "" } else { &format!(" -n {}", found.first.namespace) };
     format!(
-        "{}; to remove them: kubectl patch {definition} {}{place} --type merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
-        found.summary(definition),
+        "{}; to remove them: kubectl patch {crd} {}{place} --type merge -p '{{\"metadata\":{{\"finalizers\":null}}}}'",
+        found.summary(crd),
         found.first.name
     )
 }

@@ -30,7 +30,7 @@ pub struct UninstallPlan {
     /// Number of deleted objects by kind.
     kinds: BTreeMap<String, usize>,
     /// CRDs of the extension, by name.
-    pub(super) definitions: Vec<OwnedCrd>,
+    pub(super) crds: Vec<OwnedCrd>,
     /// Number of deleted custom resources.
     custom_resources: usize,
     /// Requirements of other extensions for which the deletion waits.
@@ -95,11 +95,10 @@ impl UninstallPlan {
             }
         }
         let keeps = policy == UninstallPolicy::KeepCrds;
-        let mut definitions: Vec<OwnedCrd> =
-            objects.values().filter_map(|object| definition(object, keeps)).collect();
-        definitions.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut crds: Vec<OwnedCrd> = objects.values().filter_map(|object| crd(object, keeps)).collect();
+        crds.sort_by(|a, b| a.name.cmp(&b.name));
         let mut kinds = BTreeMap::new();
-        let is_deleted = |object: &Value| !(keeps && is_definition(object));
+        let is_deleted = |object: &Value| !(keeps && is_crd(object));
         for object in objects.values().filter(|object| is_deleted(object)) {
             *kinds.entry(object["kind"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
         }
@@ -112,7 +111,7 @@ impl UninstallPlan {
             policy: policy.as_str(),
             objects: kinds.values().sum(),
             kinds,
-            definitions,
+            crds,
             custom_resources: 0,
             dependents: Vec::new(),
             warnings,
@@ -123,9 +122,9 @@ impl UninstallPlan {
 
     /// Adds up the custom resources, after the CRDs have been counted.
     pub(super) fn counted(mut self) -> Self {
-        let deleted = || self.definitions.iter().filter(|one| !one.kept);
+        let deleted = || self.crds.iter().filter(|one| !one.kept);
         self.custom_resources = deleted().filter_map(|one| one.custom_resources).sum();
-        let converted = self.definitions.iter().filter(|one| one.kept && one.converted);
+        let converted = self.crds.iter().filter(|one| one.kept && one.converted);
         self.warnings.extend(
             converted
                 .map(|one| format!("the conversion webhook of {} is deleted with the extension", one.name)),
@@ -134,14 +133,13 @@ impl UninstallPlan {
     }
 
     /// Reports whether the policy keeps CRDs, including those that could not be read.
-    pub(super) fn keeps_definitions(&self) -> bool {
+    pub(super) fn keeps_crds(&self) -> bool {
         self.uninstall_policy == UninstallPolicy::KeepCrds
     }
 
     /// Failure if the extension's policy forbids to uninstall it now.
     pub fn blocked(&self) -> Option<CliError> {
-        let (count, first) =
-            (self.custom_resources, self.definitions.iter().find_map(|one| one.first.as_ref()));
+        let (count, first) = (self.custom_resources, self.crds.iter().find_map(|one| one.first.as_ref()));
         (self.uninstall_policy == UninstallPolicy::BlockIfInUse && count > 0).then(|| {
             let first = first.map(|first| format!(" (first: {first})")).unwrap_or_default();
             CliError::findings(format!(
@@ -154,8 +152,8 @@ impl UninstallPlan {
 
     /// Confirmation question.
     pub fn question(&self) -> String {
-        let deleted = self.definitions.iter().filter(|one| !one.kept).count();
-        let definitions = match deleted {
+        let deleted = self.crds.iter().filter(|one| !one.kept).count();
+        let crds = match deleted {
             0 => String::new(),
             _ => format!(
                 ", including {} with {}",
@@ -164,7 +162,7 @@ impl UninstallPlan {
             ),
         };
         let objects = counted(self.objects, "object");
-        format!("Uninstall {} and permanently delete {objects}{definitions}?", self.extension)
+        format!("Uninstall {} and permanently delete {objects}{crds}?", self.extension)
     }
 
     /// Text output.
@@ -180,7 +178,7 @@ impl UninstallPlan {
         }
         for (kept, key) in [(false, "Deletes CRDs"), (true, "Keeps CRDs")] {
             let lines: Vec<String> =
-                self.definitions.iter().filter(|one| one.kept == kept).map(OwnedCrd::line).collect();
+                self.crds.iter().filter(|one| one.kept == kept).map(OwnedCrd::line).collect();
             fields.list(0, key, &lines);
         }
         fields.list(0, "Waits because", &self.dependents);
@@ -219,13 +217,13 @@ fn is_owned(object: &Value, owners: &BTreeSet<String>) -> bool {
     references.into_iter().any(|reference| reference["uid"].as_str().is_some_and(|uid| owners.contains(uid)))
 }
 
-fn is_definition(object: &Value) -> bool {
+fn is_crd(object: &Value) -> bool {
     object["kind"] == "CustomResourceDefinition"
         && object["apiVersion"].as_str().is_some_and(|version| version.starts_with("apiextensions.k8s.io/"))
 }
 
-fn definition(object: &Value, kept: bool) -> Option<OwnedCrd> {
-    if !is_definition(object) {
+fn crd(object: &Value, kept: bool) -> Option<OwnedCrd> {
+    if !is_crd(object) {
         return None;
     }
     Some(OwnedCrd {
@@ -293,9 +291,9 @@ mod tests {
 
     fn plan(policy: Option<&str>, keep_crds: bool, count: usize) -> UninstallPlan {
         let mut plan = UninstallPlan::new(&observed(policy), keep_crds);
-        for definition in &mut plan.definitions {
-            definition.custom_resources = Some(count);
-            definition.first = (count > 0).then(|| "example.com/v1, Kind=Pipe apps/one".to_owned());
+        for crd in &mut plan.crds {
+            crd.custom_resources = Some(count);
+            crd.first = (count > 0).then(|| "example.com/v1, Kind=Pipe apps/one".to_owned());
         }
         plan.counted()
     }
@@ -304,7 +302,7 @@ mod tests {
     #[test]
     fn plan_counts_objects_and_custom_resources() {
         let deleting = plan(None, false, 3);
-        assert_eq!(deleting.definitions[0].gvk.as_ref().unwrap().version, "v1");
+        assert_eq!(deleting.crds[0].gvk.as_ref().unwrap().version, "v1");
         assert_eq!(
             deleting.text(),
             "\
@@ -319,14 +317,14 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
         );
         let question = "Uninstall pipe and permanently delete 2 objects, including 1 CustomResourceDefinition with 3 custom resources?";
         assert_eq!(deleting.question(), question);
-        assert!(deleting.blocked().is_none() && !deleting.keeps_definitions());
+        assert!(deleting.blocked().is_none() && !deleting.keeps_crds());
     }
 
     // Cases additions-a49, additions-a50
     #[test]
     fn policy_keeps_crds_or_blocks_uninstall() {
         let kept = plan(Some("BlockIfInUse"), true, 3);
-        assert!(kept.keeps_definitions() && kept.blocked().is_none());
+        assert!(kept.keeps_crds() && kept.blocked().is_none());
         assert_eq!(kept.question(), "Uninstall pipe and permanently delete 1 object?");
         let text = kept.text();
         assert!(text.contains("Keeps CRDs:         pipes.example.com: 3 custom resources"), "{text}");

@@ -136,7 +136,7 @@ async fn remove(
     {
         return Err(CliError::findings(format!("the CustomResourceDefinitions stay: {why}")));
     }
-    delete_definitions(access, &removal.definitions).await?;
+    delete_crds(access, &removal.crds).await?;
     for (namespace, package) in backups {
         backup::delete(access, namespace, package).await?;
     }
@@ -157,9 +157,9 @@ async fn stop(access: &ObjectAccess<'_>, removal: &Removal) -> Result<(), CliErr
 }
 
 /// Deletes the CustomResourceDefinitions, and waits until none exists.
-async fn delete_definitions(access: &ObjectAccess<'_>, definitions: &[ObjectId]) -> Result<(), CliError> {
-    step("deleting the CustomResourceDefinitions:", definitions);
-    for id in definitions {
+async fn delete_crds(access: &ObjectAccess<'_>, crds: &[ObjectId]) -> Result<(), CliError> {
+    step("deleting the CustomResourceDefinitions:", crds);
+    for id in crds {
         access.delete(id, None, Dependents::Delete).await?;
     }
     if access.dry_run {
@@ -167,7 +167,7 @@ async fn delete_definitions(access: &ObjectAccess<'_>, definitions: &[ObjectId])
     }
     let poll = async || {
         let mut left = Vec::new();
-        for id in definitions {
+        for id in crds {
             let found = access.get(id).await?;
             left.extend(found.as_ref().map(ObjectId::of).filter(|found| found.uid == id.uid));
         }

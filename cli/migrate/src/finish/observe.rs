@@ -49,7 +49,7 @@ pub(super) async fn read(access: &ObjectAccess<'_>, backups: &[(String, String)]
         .extend(classic_dependents(access, "").await?.into_iter().filter(|object| !is_listed(object)));
     found.deployments = access.list(DEPLOYMENT, "", None).await?;
     let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-    found.definitions = access.metadata(crd, "", None).await?;
+    found.crds = access.metadata(crd, "", None).await?;
     found.is_openshift =
         !access.metadata(("config.openshift.io/v1", "ClusterVersion"), "", None).await?.is_empty();
     for (namespace, package) in backups {

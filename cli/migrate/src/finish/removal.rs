@@ -23,7 +23,7 @@ const OWNER_KIND: &str = "olm.owner.kind";
 const CONDITION_NAME: &str = "OPERATOR_CONDITION_NAME";
 const CONDITIONS: &str = "operatorconditions.operators.coreos.com";
 /// CustomResourceDefinitions of classic OLM. Others of its group belong to other software.
-const DEFINITIONS: [&str; 8] = [
+const CRDS: [&str; 8] = [
     "catalogsources.operators.coreos.com",
     "clusterserviceversions.operators.coreos.com",
     "installplans.operators.coreos.com",
@@ -45,7 +45,7 @@ pub(super) struct Removal {
     /// Other objects of classic OLM.
     pub(super) objects: Vec<ObjectId>,
     /// Its CustomResourceDefinitions.
-    pub(super) definitions: Vec<ObjectId>,
+    pub(super) crds: Vec<ObjectId>,
     /// What stays, with the reason.
     pub(super) left: Vec<String>,
     /// Namespace of classic OLM. Empty if it is not known.
@@ -62,7 +62,7 @@ pub(super) struct Found {
     /// Metadata of namespaced and cluster-scoped objects that can have an owner of classic OLM.
     pub(super) others: Vec<Value>,
     /// Metadata of all CustomResourceDefinitions.
-    pub(super) definitions: Vec<Value>,
+    pub(super) crds: Vec<Value>,
     /// Migrations that are not complete, as `namespace/package`.
     pub(super) incomplete: Vec<String>,
     pub(super) is_openshift: bool,
@@ -160,10 +160,10 @@ pub(super) fn removal(found: &Found) -> Removal {
             removal.released.push(id);
         }
     }
-    for definition in &found.definitions {
-        let id = ObjectId::of(definition);
-        if DEFINITIONS.contains(&id.name.as_str()) && !(keeps_conditions && id.name == CONDITIONS) {
-            removal.definitions.push(id);
+    for crd in &found.crds {
+        let id = ObjectId::of(crd);
+        if CRDS.contains(&id.name.as_str()) && !(keeps_conditions && id.name == CONDITIONS) {
+            removal.crds.push(id);
         }
     }
     if keeps_conditions {
@@ -219,7 +219,7 @@ fn is_released(object: &Value, keeps_conditions: bool) -> bool {
 impl Removal {
     /// Number of deleted objects.
     pub(super) fn count(&self) -> usize {
-        self.deployments.len() + self.objects.len() + self.definitions.len()
+        self.deployments.len() + self.objects.len() + self.crds.len()
     }
 
     pub(super) fn text(&self) -> String {
@@ -228,7 +228,7 @@ impl Removal {
             ("Deployments of classic OLM", &self.deployments),
             ("Released from their owners", &self.released),
             ("Deleted", &self.objects),
-            ("Deleted last", &self.definitions),
+            ("Deleted last", &self.crds),
         ];
         for (title, objects) in parts.into_iter().filter(|(_, objects)| !objects.is_empty()) {
             text += &format!("{title}:\n");
@@ -271,7 +271,7 @@ mod tests {
                 object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "view"),
                 object("apiregistration.k8s.io/v1", "APIService", "", API_SERVICE),
             ],
-            definitions: vec![crd(CONDITIONS), crd("lamps.operators.coreos.com")],
+            crds: vec![crd(CONDITIONS), crd("lamps.operators.coreos.com")],
             ..Found::default()
         }
     }
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(names(&removal.deployments), ["olm-operator", "packageserver"]);
         let objects = ["packageserver", "lamp.v1.0.0", "global", "aggregate-olm-view", API_SERVICE];
         assert_eq!(names(&removal.objects), objects);
-        assert_eq!(names(&removal.definitions), [CONDITIONS]);
+        assert_eq!(names(&removal.crds), [CONDITIONS]);
         assert!(removal.released.is_empty());
         assert_eq!(removal.count(), 8);
     }
@@ -340,7 +340,7 @@ mod tests {
         found.deployments[1]["spec"] = json!({"template": {"spec": {"containers": [container]}}});
         let removal = removal(&found);
         assert_eq!(names(&removal.released), ["lamp"]);
-        assert!(removal.definitions.is_empty() && !names(&removal.objects).contains(&"lamp.v1.0.0"));
+        assert!(removal.crds.is_empty() && !names(&removal.objects).contains(&"lamp.v1.0.0"));
         assert!(removal.left[0].ends_with("Deployment operators/lamp"), "{:?}", removal.left);
     }
 

@@ -66,7 +66,7 @@ impl Fixture {
     pub(crate) async fn start(packages: usize) -> Self {
         let programs = Programs::beside(Path::new(OLM).with_file_name("operator-controller")).unwrap();
         let servers = ServerFixture::start(programs).await.unwrap();
-        servers.plane.apply_crds(&KINDS.map(definition)).await.unwrap();
+        servers.plane.apply_crds(&KINDS.map(crd)).await.unwrap();
         let workloads = Workloads::start(servers.client());
         let catalogd = servers.start_catalogd().await.unwrap();
         let controller = servers.start_controller().await.unwrap();
@@ -456,7 +456,7 @@ fn classic(version: &str, kind: &str, namespace: &str, name: &str, spec: Value) 
 }
 
 /// CRD of a classic kind that accepts every field.
-fn definition((version, kind, plural, scope): (&str, &str, &str, &str)) -> Value {
+fn crd((version, kind, plural, scope): (&str, &str, &str, &str)) -> Value {
     let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{plural}.{CLASSIC}")},

@@ -242,7 +242,7 @@ pub(super) fn configuration(kind: InjectionKind, name: &str, port: u16) -> Value
 }
 
 /// Returns a CRD with or without conversion.
-pub(super) fn definition(is_converted: bool) -> Value {
+pub(super) fn crd(is_converted: bool) -> Value {
     let schema = json!({"openAPIV3Schema": {"type": "object"}});
     let mut object = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": CRD},

@@ -63,7 +63,7 @@ pub(in super::super) fn content(source: &PlanSource<'_>) -> Plan {
 /// Findings of the CRD check between the two lists of objects.
 fn crd_findings(before: &[Value], after: &[Value], changes: &[ObjectChange]) -> Vec<String> {
     let (before, after) = (by_name(before), by_name(after));
-    let changed = changes.iter().map(|change| &change.object).filter(|object| object.is_definition());
+    let changed = changes.iter().map(|change| &change.object).filter(|object| object.is_crd());
     let findings = changed.flat_map(|object| {
         let (Some(old), Some(new)) = (before.get(object), after.get(object)) else { return Vec::new() };
         let texts = match olm_crd_safety::check(Some(old), new) {

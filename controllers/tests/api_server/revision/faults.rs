@@ -66,10 +66,10 @@ pub(super) async fn denied_watch_is_reported(fixture: &Fixture) {
 pub(super) async fn deleted_and_recreated_kind_is_watched_again(fixture: &Fixture) {
     let ns = "recreated";
     fixture.namespace(ns).await;
-    let (definition, widget) = (crd("widgets", "Widget"), custom_resource("Widget", ns, "w"));
-    fixture.create(&definition).await;
-    eventually("the definition is established", async || {
-        let live = fixture.get(&definition).await?;
+    let (crd, widget) = (crd("widgets", "Widget"), custom_resource("Widget", ns, "w"));
+    fixture.create(&crd).await;
+    eventually("the CRD is established", async || {
+        let live = fixture.get(&crd).await?;
         live["status"]["conditions"]
             .to_string()
             .contains("the initial names have been accepted")
@@ -78,10 +78,10 @@ pub(super) async fn deleted_and_recreated_kind_is_watched_again(fixture: &Fixtur
     .await;
     let name = fixture.revision(ns, 1, json!([phase("a", &[&widget])]), unmodified).await;
     fixture.until_succeeded(&name).await;
-    fixture.delete(&definition).await;
+    fixture.delete(&crd).await;
     fixture.until_condition(&name, "Progressing", "True/Retrying phase 0 validation error: ").await;
-    fixture.until_object_deleted(&definition).await;
-    fixture.create(&definition).await;
+    fixture.until_object_deleted(&crd).await;
+    fixture.create(&crd).await;
     fixture.until_succeeded(&name).await;
     // The recreated kind is watched.
     fixture.delete(&widget).await;
@@ -91,17 +91,17 @@ pub(super) async fn deleted_and_recreated_kind_is_watched_again(fixture: &Fixtur
 pub(super) async fn version_no_longer_served_is_reported(fixture: &Fixture) {
     let ns = "versions";
     fixture.namespace(ns).await;
-    let mut definition = crd("dials", "Dial");
-    let mut old = definition["spec"]["versions"][0].clone();
+    let mut crd = crd("dials", "Dial");
+    let mut old = crd["spec"]["versions"][0].clone();
     (old["name"], old["storage"]) = (json!("v1alpha1"), json!(false));
-    definition["spec"]["versions"].as_array_mut().unwrap().push(old);
-    fixture.create(&definition).await;
+    crd["spec"]["versions"].as_array_mut().unwrap().push(old);
+    fixture.create(&crd).await;
     let mut dial = custom_resource("Dial", ns, "d");
     dial["apiVersion"] = json!("acme.example/v1alpha1");
     let name = fixture.revision(ns, 1, json!([phase("a", &[&dial])]), unmodified).await;
     fixture.until_succeeded(&name).await;
-    definition["spec"]["versions"][1]["served"] = json!(false);
-    fixture.edit(&definition, json!({"spec": {"versions": definition["spec"]["versions"]}})).await;
+    crd["spec"]["versions"][1]["served"] = json!(false);
+    fixture.edit(&crd, json!({"spec": {"versions": crd["spec"]["versions"]}})).await;
     // The API server can refuse requests before discovery omits the version.
     let unknown = "no matches for kind \"Dial\" in version \"acme.example/v1alpha1\"";
     eventually(unknown, async || {
@@ -109,8 +109,8 @@ pub(super) async fn version_no_longer_served_is_reported(fixture: &Fixture) {
         (text.starts_with("True/Retrying ") && text.ends_with(unknown)).then_some(())
     })
     .await;
-    definition["spec"]["versions"][1]["served"] = json!(true);
-    fixture.edit(&definition, json!({"spec": {"versions": definition["spec"]["versions"]}})).await;
+    crd["spec"]["versions"][1]["served"] = json!(true);
+    fixture.edit(&crd, json!({"spec": {"versions": crd["spec"]["versions"]}})).await;
     fixture.until_succeeded(&name).await;
 }
 

@@ -46,10 +46,9 @@ pub(super) async fn archived_revision_deletes_objects_that_successor_does_not_li
 pub(super) async fn archived_revision_retains_crd_in_use(fixture: &Fixture) {
     let ns = "spared";
     fixture.namespace(ns).await;
-    let (definition, map) = (crd("spareds", "Spared"), config_map(ns, "a", json!({})));
-    let first = fixture
-        .revision(ns, 1, json!([phase("crds", &[&definition]), phase("b", &[&map])]), unmodified)
-        .await;
+    let (crd, map) = (crd("spareds", "Spared"), config_map(ns, "a", json!({})));
+    let first =
+        fixture.revision(ns, 1, json!([phase("crds", &[&crd]), phase("b", &[&map])]), unmodified).await;
     fixture.until_succeeded(&first).await;
     let [one, two] = ["one", "two"].map(|name| custom_resource("Spared", ns, name));
     fixture.create(&one).await;
@@ -73,35 +72,34 @@ pub(super) async fn archived_revision_retains_crd_in_use(fixture: &Fixture) {
             "False/Blocked cannot delete CustomResourceDefinition spareds.acme.example: 1 ",
         )
         .await;
-    assert!(fixture.get(&definition).await.is_some());
+    assert!(fixture.get(&crd).await.is_some());
     fixture.delete(&two).await;
     fixture.until_deleted(&first).await;
-    fixture.until_object_deleted(&definition).await;
+    fixture.until_object_deleted(&crd).await;
 }
 
 // Case additions-a50
 pub(super) async fn uninstall_policy_keep_crds_retains_crds(fixture: &Fixture) {
     let ns = "kept";
     fixture.namespace(ns).await;
-    let (definition, map) = (crd("kepts", "Kept"), config_map(ns, "a", json!({})));
+    let (kept, map) = (crd("kepts", "Kept"), config_map(ns, "a", json!({})));
     let keep = |set: &mut serde_json::Value| {
         set["metadata"]["annotations"]["ext.olm.operatorframework.io/uninstall-policy"] = json!("KeepCRDs");
     };
-    let name =
-        fixture.revision(ns, 1, json!([phase("crds", &[&definition]), phase("b", &[&map])]), keep).await;
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&kept]), phase("b", &[&map])]), keep).await;
     fixture.until_succeeded(&name).await;
     let resource = custom_resource("Kept", ns, "one");
     fixture.create(&resource).await;
     fixture.delete_revision(&name).await;
     fixture.until_deleted(&name).await;
     assert!(fixture.get(&resource).await.is_some() && fixture.get(&map).await.is_none());
-    let live = fixture.get(&definition).await.unwrap();
+    let live = fixture.get(&kept).await.unwrap();
     assert_eq!(live["metadata"]["ownerReferences"], json!(null));
     assert_eq!(live["metadata"]["labels"], json!(null));
     // The recreated extension adopts the CRD.
-    let again = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), unmodified).await;
+    let again = fixture.revision(ns, 1, json!([phase("crds", &[&kept])]), unmodified).await;
     fixture.until_succeeded(&again).await;
-    let live = fixture.get(&definition).await.unwrap();
+    let live = fixture.get(&kept).await.unwrap();
     assert_eq!(live["metadata"]["ownerReferences"][0]["name"], again);
     assert_eq!(live["metadata"]["annotations"].get("ext.olm.operatorframework.io/kept-for"), None);
     assert!(fixture.get(&resource).await.is_some());
@@ -109,14 +107,14 @@ pub(super) async fn uninstall_policy_keep_crds_retains_crds(fixture: &Fixture) {
     // Also if the content is lost, together with the label by which its objects are found.
     let ns = "lost";
     fixture.namespace(ns).await;
-    let (definition, map) = (crd("losts", "Lost"), config_map(ns, "a", json!({})));
-    let name = fixture.revision(ns, 1, stored(fixture, ns, &[&definition, &map]).await, keep).await;
+    let (lost, map) = (crd("losts", "Lost"), config_map(ns, "a", json!({})));
+    let name = fixture.revision(ns, 1, stored(fixture, ns, &[&lost, &map]).await, keep).await;
     fixture.until_succeeded(&name).await;
     fixture.delete(&secret(ns)).await;
-    fixture.edit(&definition, json!({"metadata": {"labels": null}})).await;
+    fixture.edit(&lost, json!({"metadata": {"labels": null}})).await;
     fixture.delete_revision(&name).await;
     fixture.until_deleted(&name).await;
-    assert_eq!(fixture.get(&definition).await.unwrap()["metadata"]["ownerReferences"], json!(null));
+    assert_eq!(fixture.get(&lost).await.unwrap()["metadata"]["ownerReferences"], json!(null));
     assert_eq!(fixture.get(&map).await, None);
 }
 
@@ -418,9 +416,9 @@ pub(super) async fn revision_of_former_extension_hands_over_to_recreated_one(fix
 pub(super) async fn unknown_uninstall_policy_blocks_removal_of_crd_in_use(fixture: &Fixture) {
     let ns = "policy";
     fixture.namespace(ns).await;
-    let definition = crd("policies", "Policy");
+    let crd = crd("policies", "Policy");
     let policy = |policy: &str| json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": policy}}});
-    let name = fixture.revision(ns, 1, json!([phase("a", &[&definition])]), unmodified).await;
+    let name = fixture.revision(ns, 1, json!([phase("a", &[&crd])]), unmodified).await;
     fixture.until_succeeded(&name).await;
     let resource = custom_resource("Policy", ns, "one");
     fixture.create(&resource).await;
@@ -430,7 +428,7 @@ pub(super) async fn unknown_uninstall_policy_blocks_removal_of_crd_in_use(fixtur
     fixture.until_condition(&name, "Progressing", blocked).await;
     fixture.patch(&name, policy("Delete")).await;
     fixture.until_deleted(&name).await;
-    fixture.until_object_deleted(&definition).await;
+    fixture.until_object_deleted(&crd).await;
 }
 
 /// Creates a ClusterExtension. Returns an owner reference to it.
@@ -451,17 +449,17 @@ pub(super) async fn revision_of_living_extension_retains_crd_in_use(fixture: &Fi
     fixture.namespace(ns).await;
     let reference = extension(fixture, ns).await;
     let owner = |set: &mut Value| set["metadata"]["ownerReferences"] = json!([reference]);
-    let definition = crd("livings", "Living");
-    let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), owner).await;
+    let crd = crd("livings", "Living");
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&crd])]), owner).await;
     fixture.until_succeeded(&name).await;
     fixture.create(&custom_resource("Living", ns, "one")).await;
     fixture.delete_revision(&name).await;
     let text =
         "False/Blocked cannot delete CustomResourceDefinition livings.acme.example: 1 custom resources exist";
     fixture.until_condition(&name, "Progressing", text).await;
-    let second = fixture.revision(ns, 2, json!([phase("crds", &[&definition])]), owner).await;
+    let second = fixture.revision(ns, 2, json!([phase("crds", &[&crd])]), owner).await;
     fixture.until_deleted(&name).await;
-    assert_eq!(fixture.owners(&definition).await, Some(vec![second]));
+    assert_eq!(fixture.owners(&crd).await, Some(vec![second]));
     assert!(fixture.get(&custom_resource("Living", ns, "one")).await.is_some());
 }
 
@@ -474,9 +472,9 @@ pub(super) async fn removal_follows_policy_of_extension_before_it_is_copied(fixt
         set["metadata"]["ownerReferences"] = json!([reference]);
         set["metadata"]["annotations"]["ext.olm.operatorframework.io/uninstall-policy"] = json!("Delete");
     };
-    let (definition, map) = (crd("currents", "Current"), config_map(ns, "a", json!({})));
+    let (crd, map) = (crd("currents", "Current"), config_map(ns, "a", json!({})));
     let resource = custom_resource("Current", ns, "one");
-    let first = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), owner).await;
+    let first = fixture.revision(ns, 1, json!([phase("crds", &[&crd])]), owner).await;
     fixture.until_succeeded(&first).await;
     fixture.create(&resource).await;
     let second = fixture.revision(ns, 2, json!([phase("maps", &[&map])]), owner).await;
@@ -488,6 +486,6 @@ pub(super) async fn removal_follows_policy_of_extension_before_it_is_copied(fixt
     extensions.patch(ns, &PatchParams::default(), &Patch::Merge(keep)).await.unwrap();
     fixture.delete_revision(&first).await;
     fixture.until_deleted(&first).await;
-    assert_eq!(fixture.get(&definition).await.unwrap()["metadata"]["ownerReferences"], json!(null));
+    assert_eq!(fixture.get(&crd).await.unwrap()["metadata"]["ownerReferences"], json!(null));
     assert!(fixture.get(&resource).await.is_some());
 }

@@ -68,9 +68,9 @@ pub(super) async fn blocked_removal_reads_only_remaining_objects(
 ) {
     let ns = "left";
     fixture.namespace(ns).await;
-    let definition = crd("leftovers", "Leftover");
+    let crd = crd("leftovers", "Leftover");
     let maps: Vec<_> = (0..8).map(|n| config_map(ns, &format!("m-{n}"), json!({}))).collect();
-    let phases = json!([phase("crds", &[&definition]), phase("b", &maps.iter().collect::<Vec<_>>())]);
+    let phases = json!([phase("crds", &[&crd]), phase("b", &maps.iter().collect::<Vec<_>>())]);
     let first = fixture.revision(ns, 1, phases, unmodified).await;
     fixture.until_succeeded(&first).await;
     let resource = custom_resource("Leftover", ns, "one");

@@ -26,8 +26,8 @@ async fn let_go(fixture: &Fixture, resource: &Value) {
 pub(super) async fn custom_resources_are_deleted_before_operator(fixture: &Fixture) {
     let ns = "cleaning";
     fixture.namespace(ns).await;
-    let (definition, operator) = (crd("cleaneds", "Cleaned"), deployment(ns, "operator"));
-    let phases = json!([phase("crds", &[&definition]), phase("deploy", &[&operator])]);
+    let (crd, operator) = (crd("cleaneds", "Cleaned"), deployment(ns, "operator"));
+    let phases = json!([phase("crds", &[&crd]), phase("deploy", &[&operator])]);
     let name = fixture.revision(ns, 1, phases, unmodified).await;
     fixture.until_exists(&operator).await;
     let ready = json!({"status": {"observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "readyReplicas": 1,
@@ -43,14 +43,14 @@ pub(super) async fn custom_resources_are_deleted_before_operator(fixture: &Fixtu
     assert_eq!(live["metadata"]["deletionTimestamp"], json!(null));
     let_go(fixture, &resource).await;
     fixture.until_deleted(&name).await;
-    assert_eq!((fixture.get(&definition).await, fixture.get(&operator).await), (None, None));
+    assert_eq!((fixture.get(&crd).await, fixture.get(&operator).await), (None, None));
 }
 
 pub(super) async fn custom_resources_without_operator_are_reported(fixture: &Fixture) {
     let ns = "stuck";
     fixture.namespace(ns).await;
-    let (definition, map) = (crd("stucks", "Stuck"), config_map(ns, "a", json!({})));
-    let phases = json!([phase("crds", &[&definition]), phase("b", &[&map])]);
+    let (crd, map) = (crd("stucks", "Stuck"), config_map(ns, "a", json!({})));
+    let phases = json!([phase("crds", &[&crd]), phase("b", &[&map])]);
     let name = fixture.revision(ns, 1, phases.clone(), unmodified).await;
     fixture.until_succeeded(&name).await;
     let uid = fixture.sets().get(&name).await.unwrap().metadata.uid.unwrap();
@@ -81,10 +81,10 @@ pub(super) async fn custom_resources_without_operator_are_reported(fixture: &Fix
 pub(super) async fn retained_crd_has_second_owner_while_policy_demands_it(fixture: &Fixture) {
     let ns = "second";
     fixture.namespace(ns).await;
-    let definition = crd("seconds", "Second");
-    let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), unmodified).await;
+    let crd = crd("seconds", "Second");
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&crd])]), unmodified).await;
     fixture.until_succeeded(&name).await;
-    assert_eq!(fixture.owners(&definition).await, Some(vec![name.clone()]));
+    assert_eq!(fixture.owners(&crd).await, Some(vec![name.clone()]));
     for (policy, owners) in [
         (json!("KeepCRDs"), vec![name.as_str(), "kube-system"]),
         (Value::Null, vec![name.as_str()]),
@@ -93,7 +93,7 @@ pub(super) async fn retained_crd_has_second_owner_while_policy_demands_it(fixtur
     ] {
         fixture.patch(&name, json!({"metadata": {"annotations": {POLICY: policy}}})).await;
         eventually("the owners match the policy", async || {
-            (fixture.owners(&definition).await? == owners).then_some(())
+            (fixture.owners(&crd).await? == owners).then_some(())
         })
         .await;
     }
@@ -105,15 +105,15 @@ pub(super) async fn retained_crd_has_second_owner_while_policy_demands_it(fixtur
 pub(super) async fn paused_and_archived_revisions_give_crds_the_second_owner(fixture: &Fixture) {
     let ns = "third";
     fixture.namespace(ns).await;
-    let definition = crd("thirds", "Third");
-    let first = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), unmodified).await;
+    let crd = crd("thirds", "Third");
+    let first = fixture.revision(ns, 1, json!([phase("crds", &[&crd])]), unmodified).await;
     fixture.until_succeeded(&first).await;
     let annotate = async |annotations: Value| {
         fixture.patch(&first, json!({"metadata": {"annotations": annotations}})).await;
     };
     let until_owned_by = async |owners: &[&str]| {
         eventually(&format!("{owners:?} own the CRD"), async || {
-            (fixture.owners(&definition).await? == owners).then_some(())
+            (fixture.owners(&crd).await? == owners).then_some(())
         })
         .await;
     };
@@ -162,8 +162,8 @@ async fn deleted_in_foreground(
     policy: &str,
 ) -> [Value; 2] {
     fixture.namespace(ns).await;
-    let (definition, map) = (crd(plural, kind), config_map(ns, "a", json!({})));
-    let phases = json!([phase("crds", &[&definition]), phase("b", &[&map])]);
+    let (crd, map) = (crd(plural, kind), config_map(ns, "a", json!({})));
+    let phases = json!([phase("crds", &[&crd]), phase("b", &[&map])]);
     let annotate = |set: &mut Value| set["metadata"]["annotations"][POLICY] = json!(policy);
     let name = fixture.revision(ns, 1, phases, annotate).await;
     fixture.until_succeeded(&name).await;
@@ -171,39 +171,38 @@ async fn deleted_in_foreground(
     fixture.create(&resource).await;
     fixture.sets().delete(&name, &DeleteParams::foreground()).await.unwrap();
     fixture.until_object_deleted(&map).await;
-    [definition, resource]
+    [crd, resource]
 }
 
 pub(super) async fn retained_crd_survives_foreground_deletion(fixture: &Fixture) {
     collecting(fixture).await;
     let ns = "foreground";
-    let [definition, resource] = deleted_in_foreground(fixture, ns, "lasts", "Last", "KeepCRDs").await;
+    let [crd, resource] = deleted_in_foreground(fixture, ns, "lasts", "Last", "KeepCRDs").await;
     fixture.until_deleted("foreground-1").await;
     assert!(fixture.get(&resource).await.is_some());
-    assert_eq!(fixture.owners(&definition).await, Some(vec![]));
-    let again = fixture.revision(ns, 2, json!([phase("crds", &[&definition])]), unmodified).await;
+    assert_eq!(fixture.owners(&crd).await, Some(vec![]));
+    let again = fixture.revision(ns, 2, json!([phase("crds", &[&crd])]), unmodified).await;
     fixture.until_succeeded(&again).await;
-    assert_eq!(fixture.owners(&definition).await, Some(vec![again.clone()]));
+    assert_eq!(fixture.owners(&crd).await, Some(vec![again.clone()]));
     assert!(fixture.get(&resource).await.is_some());
     fixture.delete_revision(&again).await;
     fixture.until_deleted(&again).await;
 
-    let [definition, resource] =
-        deleted_in_foreground(fixture, "busy", "busies", "Busy", "BlockIfInUse").await;
+    let [crd, resource] = deleted_in_foreground(fixture, "busy", "busies", "Busy", "BlockIfInUse").await;
     let blocked =
         "False/Blocked cannot delete CustomResourceDefinition busies.acme.example: 1 custom resources exist";
     fixture.until_condition("busy-1", "Progressing", blocked).await;
     fixture.delete(&resource).await;
     fixture.until_deleted("busy-1").await;
-    fixture.until_object_deleted(&definition).await;
+    fixture.until_object_deleted(&crd).await;
 }
 
 // No object stays in Terminating without being reported.
 pub(super) async fn foreground_deletion_reports_remaining_custom_resources(fixture: &Fixture) {
     let ns = "named";
     fixture.namespace(ns).await;
-    let definition = crd("nameds", "Named");
-    let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), unmodified).await;
+    let crd = crd("nameds", "Named");
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&crd])]), unmodified).await;
     fixture.until_succeeded(&name).await;
     let resource = held("Named", ns);
     fixture.create(&resource).await;
@@ -219,9 +218,9 @@ pub(super) async fn foreground_deletion_reports_remaining_custom_resources(fixtu
 pub(super) async fn retained_crd_survives_uninstall_of_olm(fixture: &Fixture, controller: RunningController) {
     let ns = "permanent";
     fixture.namespace(ns).await;
-    let definition = crd("permanents", "Permanent");
+    let crd = crd("permanents", "Permanent");
     let keep = |set: &mut Value| set["metadata"]["annotations"][POLICY] = json!("KeepCRDs");
-    let name = fixture.revision(ns, 1, json!([phase("crds", &[&definition])]), keep).await;
+    let name = fixture.revision(ns, 1, json!([phase("crds", &[&crd])]), keep).await;
     fixture.until_succeeded(&name).await;
     let resource = custom_resource("Permanent", ns, "one");
     fixture.create(&resource).await;
@@ -229,14 +228,14 @@ pub(super) async fn retained_crd_survives_uninstall_of_olm(fixture: &Fixture, co
     fixture.patch(&name, json!({"metadata": {"finalizers": null}})).await;
     fixture.delete_revision(&name).await;
     eventually("only the second owner is left", async || {
-        (fixture.owners(&definition).await? == ["kube-system"]).then_some(())
+        (fixture.owners(&crd).await? == ["kube-system"]).then_some(())
     })
     .await;
     let of_olm = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "clusterobjectsets.olm.operatorframework.io"}});
     fixture.delete(&of_olm).await;
     fixture.until_object_deleted(&of_olm).await;
-    assert!(fixture.get(&definition).await.is_some() && fixture.get(&resource).await.is_some());
+    assert!(fixture.get(&crd).await.is_some() && fixture.get(&resource).await.is_some());
 }
 
 // docs/design/apply.md#denied-deletions
@@ -253,7 +252,7 @@ pub(super) async fn denied_deletions_are_reported_until_the_end(fixture: &Fixtur
     fixture.create(&admission("ValidatingAdmissionPolicyBinding", binding)).await;
     let [kept, other, earlier] =
         ["undeletable", "other", "earlier"].map(|name| config_map(ns, name, json!({})));
-    let definition = crd("undeletables", "Undeletable");
+    let denied = crd("undeletables", "Undeletable");
     let phases = |first: &Value| json!([phase("a", &[first]), phase("b", &[&kept, &other])]);
     let controller = fixture.controller();
     let name = fixture.revision(ns, 1, phases(&earlier), unmodified).await;
@@ -278,7 +277,7 @@ pub(super) async fn denied_deletions_are_reported_until_the_end(fixture: &Fixtur
     let controller = fixture.controller_without_ordered_removal();
     fixture.until_deleted(&name).await;
     assert!(fixture.get(&kept).await.is_some());
-    let name = fixture.revision("undeletable-crd", 2, json!([phase("a", &[&definition])]), unmodified).await;
+    let name = fixture.revision("undeletable-crd", 2, json!([phase("a", &[&denied])]), unmodified).await;
     fixture.until_succeeded(&name).await;
     let uid = fixture.sets().get(&name).await.unwrap().metadata.uid.unwrap();
     fixture.delete_revision(&name).await;
@@ -287,7 +286,7 @@ pub(super) async fn denied_deletions_are_reported_until_the_end(fixture: &Fixtur
     let left = "ObjectsLeft revision undeletable-crd-2 is removed, but objects are left, because their deletion is denied: \
                 apiextensions.k8s.io/v1, Kind=CustomResourceDefinition /undeletables.acme.example: ";
     assert!(event.starts_with(left) && event.contains("not this one"), "{event}");
-    assert!(fixture.get(&definition).await.is_some());
+    assert!(fixture.get(&denied).await.is_some());
 
     // While other revisions are active, the revision stays.
     let first = fixture.revision("undeletable-map", 1, json!([phase("a", &[&other])]), unmodified).await;

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use olm_version::quote;
 use serde_json::Value;
 
-use super::{DEFINITION, text};
+use super::{CRD, text};
 use crate::api_services;
 use crate::bundle::{group_of, name_of};
 use crate::pointer::list;
@@ -19,22 +19,22 @@ pub(super) fn served_twice(objects: &[Value]) -> Vec<String> {
     if aggregated.is_empty() {
         return Vec::new();
     }
-    let definitions = objects.iter().filter(|object| text(object, "/kind") == DEFINITION);
-    let served = definitions.flat_map(|definition| {
-        let versions = list(definition, "/spec/versions").iter();
+    let crds = objects.iter().filter(|object| text(object, "/kind") == CRD);
+    let served = crds.flat_map(|crd| {
+        let versions = list(crd, "/spec/versions").iter();
         versions.filter(|version| version["served"] == true).map(move |version| {
-            let name = format!("{}.{}", text(version, "/name"), text(definition, "/spec/group"));
-            (name, name_of(definition))
+            let name = format!("{}.{}", text(version, "/name"), text(crd, "/spec/group"));
+            (name, name_of(crd))
         })
     });
     let twice = served.filter(|(name, _)| aggregated.contains(name.as_str()));
     twice
-        .map(|(name, definition)| {
+        .map(|(name, crd)| {
             format!(
-                "APIService {}: {DEFINITION} {} serves the same group and version: serve the kinds by one of them, or in \
+                "APIService {}: {CRD} {} serves the same group and version: serve the kinds by one of them, or in \
                  different versions",
                 quote(&name),
-                quote(definition)
+                quote(crd)
             )
         })
         .collect()

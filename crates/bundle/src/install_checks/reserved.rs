@@ -5,14 +5,14 @@
 use olm_version::quote;
 use serde_json::Value;
 
-use super::{DEFINITION, RBAC_GROUP, text, title};
+use super::{CRD, RBAC_GROUP, text, title};
 use crate::api_services;
 use crate::bundle::{group_of, name_of};
 use crate::kinds::{BundleKind, Scope};
 use crate::pointer::{list, texts};
 
 /// CRDs of OLM.
-const SYSTEM_DEFINITIONS: [&str; 5] = [
+const SYSTEM_CRDS: [&str; 5] = [
     "clustercatalogs.olm.operatorframework.io",
     "clusterextensions.olm.operatorframework.io",
     "clusterobjectsets.olm.operatorframework.io",
@@ -166,8 +166,8 @@ pub(super) fn reserved_name(
         ("", "Service") if name == "kubernetes" && install_namespace == "default" => of_cluster(),
         (api_services::GROUP, "APIService") if BUILT_IN_GROUPS.contains(&group) => of_cluster(),
         (api_services::GROUP, "APIService") if SYSTEM_GROUPS.contains(&group) => of_system(),
-        (_, DEFINITION) if SYSTEM_DEFINITIONS.contains(&name) => of_system(),
-        (_, DEFINITION) => unapproved(object),
+        (_, CRD) if SYSTEM_CRDS.contains(&name) => of_system(),
+        (_, CRD) => unapproved(object),
         (group, kind) if in_system && is_of_system(group, kind) => of_system(),
         _ => None,
     }

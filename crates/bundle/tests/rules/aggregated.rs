@@ -172,14 +172,14 @@ fn invalid_api_services_are_reported_together() {
 
 #[test]
 fn groups_served_by_others_fail_install_checks() {
-    let definition = json!({
+    let crd = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": "suns.sky.example.com"},
         "spec": {"group": "sky.example.com", "names": {"plural": "suns"},
             "versions": [{"name": "v1", "served": true}, {"name": "v2", "served": false}]},
     });
     let owned = |group: &str| json!({"name": "a", "group": group, "version": "v1", "kind": "A", "deploymentName": "plain"});
-    let checked = bundle(SERVED).file("manifests/crd.yaml", &definition.to_string()).csv(|csv| {
+    let checked = bundle(SERVED).file("manifests/crd.yaml", &crd.to_string()).csv(|csv| {
         let all = csv["spec"]["apiservicedefinitions"]["owned"].as_array_mut().unwrap();
         all.extend(["storage.k8s.io", "metrics.k8s.io", "olm.operatorframework.io"].map(owned));
     });

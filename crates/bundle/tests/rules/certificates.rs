@@ -124,7 +124,7 @@ fn injections_are_read_from_rendered_objects() {
     let rows = [
         (InjectionKind::Validating, "v.example.com"),
         (InjectionKind::Mutating, "m.example.com"),
-        (InjectionKind::Definition, "widgets.example.com"),
+        (InjectionKind::Crd, "widgets.example.com"),
     ];
     let injection = |(kind, name): (InjectionKind, &str)| Injection {
         kind,

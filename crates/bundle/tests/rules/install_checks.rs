@@ -49,7 +49,7 @@ pub(crate) fn webhooks(changes: &[Value]) -> Fixture {
     Fixture::new(WEBHOOK).csv(|csv| csv["spec"]["webhookdefinitions"] = json!(webhooks))
 }
 
-fn definition(group: &str) -> Value {
+fn crd(group: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -64,7 +64,7 @@ fn valid_bundle_passes_install_checks() {
     let sound =
         webhooks(&[json!({"webhookPath": "/a/b-c/"}), json!({"generateName": "b.c.d", "targetPort": 443})])
             .file("manifests/service.yaml", reference)
-            .file("manifests/crd.yaml", &definition("example.com").to_string());
+            .file("manifests/crd.yaml", &crd("example.com").to_string());
     assert_eq!(found(&sound), [""; 0]);
 }
 
@@ -137,7 +137,7 @@ fn invalid_names_fail_install_check() {
             "Service \"a.b\": metadata.name may only have lower case letters, digits and '-', the latter not at its ends"
         ]
     );
-    let mut misnamed = definition("example.com");
+    let mut misnamed = crd("example.com");
     misnamed["metadata"]["name"] = json!("other.example.com");
     assert_eq!(
         found(&manifest(&misnamed)),
@@ -214,7 +214,7 @@ fn invalid_webhook_fields_fail_install_check() {
             json!({"containerPort": -1}),
             vec![format!(
                 "{of}.clientConfig.service.port is -1, allowed are 1 to 65535: set containerPort of the webhook \
-                 definition"
+                 CRD"
             )],
         ),
         (
@@ -263,14 +263,14 @@ fn invalid_conversion_webhook_fails_install_check() {
         .csv(|csv| {
             csv["spec"]["customresourcedefinitions"] = json!({"owned": [{"name": "widgets.example.com"}]})
         })
-        .file("manifests/crd.yaml", &definition("example.com").to_string());
+        .file("manifests/crd.yaml", &crd("example.com").to_string());
     let of = "CustomResourceDefinition \"widgets.example.com\": spec.conversion.webhook";
     assert_eq!(
         found(&bundle),
         [
             format!(
                 "{of}.clientConfig.service.port is -1, allowed are 1 to 65535: set containerPort of the webhook \
-                 definition"
+                 CRD"
             ),
             format!("{of}.conversionReviewVersions has neither v1 nor v1beta1"),
         ]
@@ -398,11 +398,11 @@ fn reserved_names_fail_install_check() {
 #[test]
 fn unapproved_crd_in_kubernetes_group_fails_install_check() {
     let of = |group: &str, approval: Option<&str>| {
-        let mut definition = definition(group);
+        let mut crd = crd(group);
         if let Some(approval) = approval {
-            definition["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": approval});
+            crd["metadata"]["annotations"] = json!({"api-approved.kubernetes.io": approval});
         }
-        found(&manifest(&definition))
+        found(&manifest(&crd))
     };
     let unapproved = |group: &str| {
         format!(

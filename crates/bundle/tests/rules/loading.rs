@@ -214,14 +214,13 @@ spec:
         csv("\"0644\"").load_error(),
         "error parsing objects in \"manifests/csv.yaml\": unrecognized type: int32"
     );
-    let definition = "
+    let crd = "
 kind: CustomResourceDefinition
 metadata: {name: d}
 spec: {versions: [{name: v1, schema: {openAPIV3Schema: {properties: {n: {type: string}, 'on': {type: string}}}}}]}
 ";
-    let definitions =
-        Fixture::new("").file("manifests/crd.yaml", definition).rendered("CustomResourceDefinition");
-    let properties = &definitions[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
+    let crds = Fixture::new("").file("manifests/crd.yaml", crd).rendered("CustomResourceDefinition");
+    let properties = &crds[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"];
     assert_eq!(properties, &json!({"false": {"type": "string"}, "on": {"type": "string"}}));
 }
 
@@ -295,7 +294,7 @@ fn bundle_accessors_return_metadata() {
 
 #[test]
 fn deeply_nested_schemas_do_not_overflow_the_stack() {
-    let definition = |depth: usize| {
+    let crd = |depth: usize| {
         let (open, close) = ("{\"properties\":{\"p\":".repeat(depth), "}}".repeat(depth));
         let schema = format!("{open}{{}}{close}");
         format!(
@@ -303,7 +302,7 @@ fn deeply_nested_schemas_do_not_overflow_the_stack() {
              \"schema\":{{\"openAPIV3Schema\":{schema}}}}}]}}}}"
         )
     };
-    let bundle = |depth| Fixture::new("").file("manifests/crd.yaml", &definition(depth));
+    let bundle = |depth| Fixture::new("").file("manifests/crd.yaml", &crd(depth));
     assert_eq!(bundle(200).rendered("CustomResourceDefinition").len(), 1);
     assert!(bundle(100_000).load().is_err());
 }

@@ -144,7 +144,7 @@ webhookdefinitions:
 ";
 
 fn serving() -> Fixture {
-    let definitions = "
+    let crds = "
 kind: CustomResourceDefinition
 apiVersion: apiextensions.k8s.io/v1
 metadata: {name: a.x, annotations: {cert-manager.io/inject-ca-from: authored}}
@@ -155,7 +155,7 @@ apiVersion: apiextensions.k8s.io/v1
 metadata: {name: b.x, annotations: {cert-manager.io/inject-ca-from: authored}}
 spec: {conversion: {strategy: None}}
 ";
-    Fixture::new(WEBHOOKS).file("manifests/crds.yaml", definitions)
+    Fixture::new(WEBHOOKS).file("manifests/crds.yaml", crds)
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn certificate_providers_annotate_webhook_objects() {
 #[test]
 fn converted_crds_reference_the_conversion_webhook() {
     // Cases bundles-51, bundles-53: the port is that of the reference (docs/design/architecture.md#vectors-win).
-    let definitions = serving().rendered("CustomResourceDefinition");
+    let crds = serving().rendered("CustomResourceDefinition");
     let expected = json!({
         "strategy": "Webhook",
         "webhook": {
@@ -219,12 +219,9 @@ fn converted_crds_reference_the_conversion_webhook() {
             "conversionReviewVersions": ["v1"],
         },
     });
-    assert_eq!(definitions[0]["spec"]["conversion"], expected);
-    assert_eq!(definitions[1]["spec"]["conversion"], json!({"strategy": "None"}));
-    assert_eq!(
-        definitions[1]["metadata"]["annotations"],
-        json!({"cert-manager.io/inject-ca-from": "authored"})
-    );
+    assert_eq!(crds[0]["spec"]["conversion"], expected);
+    assert_eq!(crds[1]["spec"]["conversion"], json!({"strategy": "None"}));
+    assert_eq!(crds[1]["metadata"]["annotations"], json!({"cert-manager.io/inject-ca-from": "authored"}));
     let old = "
 kind: CustomResourceDefinition
 metadata: {name: a.x}

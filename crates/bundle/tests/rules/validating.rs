@@ -12,13 +12,13 @@ install: {spec: {deployments: [{name: d}]}}
 webhookdefinitions: [{type: ValidatingAdmissionWebhook, generateName: v.x.y, deploymentName: d}]
 ";
 
-fn definition(name: &str) -> String {
+fn crd(name: &str) -> String {
     json!({"kind": "CustomResourceDefinition", "metadata": {"name": name}}).to_string()
 }
 
 fn webhooks(webhooks: Value) -> Fixture {
     Fixture::new(WEBHOOK)
-        .file("manifests/crd.yaml", &definition("a.x"))
+        .file("manifests/crd.yaml", &crd("a.x"))
         .csv(|csv| csv["spec"]["webhookdefinitions"] = webhooks)
 }
 
@@ -62,7 +62,7 @@ fn deployment_and_crd_faults_are_reported_together() {
 customresourcedefinitions: {owned: [{name: b.x}, {name: a.x}, {name: a.x}]}
 install: {spec: {deployments: [{name: dep}, {name: dep}, {name: ''}]}}
 ";
-    let twice = format!("{}\n---\n{}", definition("c.x"), definition("c.x"));
+    let twice = format!("{}\n---\n{}", crd("c.x"), crd("c.x"));
     let lines = Fixture::new(spec).file("manifests/crd.yaml", &twice).render_error();
     let subdomain = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
                      and must start and end with an alphanumeric character (e.g. 'example.com', regex used for \
@@ -103,7 +103,7 @@ fn conversion_webhook_requires_all_namespaces_only() {
 
 #[test]
 fn conversion_of_shared_or_unowned_crd_is_a_fault() {
-    let conversion = |name: &str, definitions: Value| json!({"type": "ConversionWebhook", "generateName": name, "deploymentName": "d", "conversionCRDs": definitions});
+    let conversion = |name: &str, crds: Value| json!({"type": "ConversionWebhook", "generateName": name, "deploymentName": "d", "conversionCRDs": crds});
     let bundle =
         webhooks(json!([conversion("two", json!(["a.x", "z.x"])), conversion("one", json!(["a.x"])),]));
     assert_eq!(

@@ -7,15 +7,15 @@ use crate::fixture::{Fixture, actions, crd, deployment, owner_names, phase, unti
 
 /// CRD with these versions, the last of which is stored.
 fn versioned(plural: &str, kind: &str, versions: &[&str]) -> Value {
-    let mut definition = crd(plural, kind);
+    let mut crd = crd(plural, kind);
     let version = |name: &&str| {
-        let mut version = definition["spec"]["versions"][0].clone();
+        let mut version = crd["spec"]["versions"][0].clone();
         (version["name"], version["storage"]) = (json!(name), json!(Some(name) == versions.last()));
         version
     };
     let versions: Vec<Value> = versions.iter().map(version).collect();
-    definition["spec"]["versions"] = json!(versions);
-    definition
+    crd["spec"]["versions"] = json!(versions);
+    crd
 }
 
 /// Calls without repetitions after conflicts: the API server writes the status of a new CRD.
@@ -25,35 +25,33 @@ fn calls(fixture: &Fixture) -> Vec<String> {
     calls
 }
 
-fn converted(mut definition: Value, service: Value) -> Value {
-    definition["spec"]["conversion"] = json!({"strategy": "Webhook",
+fn converted(mut crd: Value, service: Value) -> Value {
+    crd["spec"]["conversion"] = json!({"strategy": "Webhook",
         "webhook": {"conversionReviewVersions": ["v1"], "clientConfig": {"service": service}}});
-    definition
+    crd
 }
 
 // docs/design/apply.md#drift: fields that no revision sets survive.
 #[tokio::test]
 async fn conversion_of_the_operator_survives_repair_and_upgrade() {
     let fixture = &Fixture::start().await;
-    let definition = versioned("runtimes", "Runtime", &["v1", "v2"]);
-    let mut revision = fixture.revision("runtime", 1, vec![phase("crds", &[&definition])]).await;
+    let crd = versioned("runtimes", "Runtime", &["v1", "v2"]);
+    let mut revision = fixture.revision("runtime", 1, vec![phase("crds", &[&crd])]).await;
     revision.probes = Default::default();
     fixture.complete(&revision).await;
     let service = json!({"name": "own", "namespace": "default"});
-    let conversion = converted(definition.clone(), service)["spec"]["conversion"].clone();
-    fixture.edit(&definition, json!({"spec": {"conversion": conversion}})).await;
-    let live = async || fixture.get(&definition).await.unwrap()["spec"]["conversion"].clone();
+    let conversion = converted(crd.clone(), service)["spec"]["conversion"].clone();
+    fixture.edit(&crd, json!({"spec": {"conversion": conversion}})).await;
+    let live = async || fixture.get(&crd).await.unwrap()["spec"]["conversion"].clone();
     let set_at_run_time = live().await;
 
-    fixture
-        .edit(&definition, json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": "x"}}}))
-        .await;
+    fixture.edit(&crd, json!({"metadata": {"labels": {"olm.operatorframework.io/owner-name": "x"}}})).await;
     fixture.calls();
     assert_eq!(actions(&fixture.complete(&revision).await), [Action::Recovered]);
     assert_eq!(calls(fixture), ["dry-run runtimes.acme.example", "apply runtimes.acme.example"]);
     assert_eq!(live().await, set_at_run_time);
 
-    let mut next = fixture.revision("runtime", 2, vec![phase("crds", &[&definition])]).await;
+    let mut next = fixture.revision("runtime", 2, vec![phase("crds", &[&crd])]).await;
     next.probes = Default::default();
     next.siblings = vec![revision.owner.uid.clone()];
     assert_eq!(actions(&fixture.complete(&next).await), [Action::Updated]);
@@ -66,14 +64,14 @@ async fn dropped_conversion_is_removed_with_fields_of_other_managers() {
     // The API server defaults the port, which nobody owns.
     let service = json!({"name": "s", "namespace": "default"});
     let plain = versioned("dropped", "Dropped", &["v1"]);
-    let definition = converted(plain.clone(), service);
+    let crd = converted(plain.clone(), service);
     for (number, injected) in [(1, Some("/injected")), (3, None)] {
-        let mut older = fixture.revision("dropped", number, vec![phase("crds", &[&definition])]).await;
+        let mut older = fixture.revision("dropped", number, vec![phase("crds", &[&crd])]).await;
         older.probes = Default::default();
         fixture.complete(&older).await;
         if let Some(path) = injected {
             let service = json!({"clientConfig": {"service": {"path": path}}});
-            fixture.edit(&definition, json!({"spec": {"conversion": {"webhook": service}}})).await;
+            fixture.edit(&crd, json!({"spec": {"conversion": {"webhook": service}}})).await;
         }
         let mut newer = fixture.revision("dropped", number + 1, vec![phase("crds", &[&plain])]).await;
         newer.probes = Default::default();
@@ -95,18 +93,18 @@ async fn dropped_conversion_is_removed_with_fields_of_other_managers() {
 async fn rejected_crd_keeps_its_conversion() {
     let fixture = &Fixture::start().await;
     let service = json!({"name": "s", "namespace": "default"});
-    let definition = converted(versioned("rejecteds", "Rejected", &["v2", "v1"]), service);
-    let mut older = fixture.revision("rejected", 1, vec![phase("crds", &[&definition])]).await;
+    let crd = converted(versioned("rejecteds", "Rejected", &["v2", "v1"]), service);
+    let mut older = fixture.revision("rejected", 1, vec![phase("crds", &[&crd])]).await;
     older.probes = Default::default();
     fixture.complete(&older).await;
     let path = json!({"clientConfig": {"service": {"path": "/injected"}}});
-    fixture.edit(&definition, json!({"spec": {"conversion": {"webhook": path}}})).await;
+    fixture.edit(&crd, json!({"spec": {"conversion": {"webhook": path}}})).await;
     let dropped = versioned("rejecteds", "Rejected", &["v2"]);
     let mut newer = fixture.revision("rejected", 2, vec![phase("crds", &[&dropped])]).await;
     newer.probes = Default::default();
     older.siblings = vec![newer.owner.uid.clone()];
     newer.siblings = vec![older.owner.uid.clone()];
-    let before = fixture.get(&definition).await.unwrap();
+    let before = fixture.get(&crd).await.unwrap();
     fixture.calls();
     for _ in 0..2 {
         let blocker = fixture.reconcile(&newer).await.blocker().unwrap();
@@ -114,7 +112,7 @@ async fn rejected_crd_keeps_its_conversion() {
         assert_eq!(actions(&fixture.complete(&older).await), [Action::Idle]);
     }
     assert_eq!(calls(fixture), ["dry-run rejecteds.acme.example"]);
-    let live = fixture.get(&definition).await.unwrap();
+    let live = fixture.get(&crd).await.unwrap();
     assert_eq!(live["spec"], before["spec"]);
     assert_eq!(live["metadata"]["generation"], before["metadata"]["generation"]);
 }
@@ -127,8 +125,8 @@ fn server(namespace: &str) -> [Value; 2] {
 }
 
 /// Versions of the live CRD, the storage version in capitals, and its stored versions.
-async fn live_versions(fixture: &Fixture, definition: &Value) -> (Vec<String>, Value) {
-    let live = fixture.get(definition).await.unwrap();
+async fn live_versions(fixture: &Fixture, crd: &Value) -> (Vec<String>, Value) {
+    let live = fixture.get(crd).await.unwrap();
     let name = |version: &Value| {
         let name = version["name"].as_str().unwrap();
         if version["storage"] == true { name.to_uppercase() } else { name.to_owned() }
@@ -147,8 +145,7 @@ async fn storage_version_changes_when_the_webhook_is_ready() {
     let old = versioned("storages", "Storage", &["v1"]);
     let new = converted(versioned("storages", "Storage", &["v1", "v2"]), service);
     let [service, mut op] = server(ns);
-    let of =
-        |definition: &Value, op: &Value| vec![phase("crds", &[definition]), phase("deploy", &[&service, op])];
+    let of = |crd: &Value, op: &Value| vec![phase("crds", &[crd]), phase("deploy", &[&service, op])];
     let mut first = fixture.revision(ns, 1, of(&old, &op)).await;
     until(async || {
         fixture.reconcile(&first).await;

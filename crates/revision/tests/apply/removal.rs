@@ -55,19 +55,19 @@ async fn final_teardown_keeps_the_last_owner_reference() {
 #[tokio::test]
 async fn crd_without_controller_is_deleted_with_its_last_revision() {
     let fixture = &Fixture::start().await;
-    let definition = crd("leftovers", "Leftover");
-    let mut revision = fixture.revision("leftover", 1, vec![phase("crds", &[&definition])]).await;
+    let crd = crd("leftovers", "Leftover");
+    let mut revision = fixture.revision("leftover", 1, vec![phase("crds", &[&crd])]).await;
     revision.probes = Default::default();
     fixture.complete(&revision).await;
-    let mut owners = fixture.get(&definition).await.unwrap()["metadata"]["ownerReferences"].clone();
+    let mut owners = fixture.get(&crd).await.unwrap()["metadata"]["ownerReferences"].clone();
     owners[0]["controller"] = json!(false);
     let annotations = json!({"olm.operatorframework.io/revision": "2"});
     let metadata = json!({"ownerReferences": owners, "annotations": annotations});
-    fixture.edit(&definition, json!({"metadata": metadata})).await;
+    fixture.edit(&crd, json!({"metadata": metadata})).await;
     let options = TeardownOptions { is_final: true, ..TeardownOptions::default() };
     until(async || fixture.engine.teardown(&revision, &options).await.unwrap().is_complete().then_some(()))
         .await;
-    assert_eq!(fixture.get(&definition).await, None);
+    assert_eq!(fixture.get(&crd).await, None);
 }
 
 #[tokio::test]
@@ -75,8 +75,8 @@ async fn crd_in_use_blocks_or_is_kept_by_policy() {
     let fixture = &Fixture::start().await;
     let ns = "in-use";
     fixture.namespace(ns).await;
-    let definition = crd("gadgets", "Gadget");
-    let mut revision = fixture.revision("in-use", 1, vec![phase("crds", &[&definition])]).await;
+    let crd = crd("gadgets", "Gadget");
+    let mut revision = fixture.revision("in-use", 1, vec![phase("crds", &[&crd])]).await;
     revision.probes = Default::default();
     fixture.complete(&revision).await;
     let gadget = json!({"apiVersion": "acme.example/v1", "kind": "Gadget", "metadata": {"name": "g", "namespace": ns}});
@@ -89,7 +89,7 @@ async fn crd_in_use_blocks_or_is_kept_by_policy() {
           (first: acme.example/v1, Kind=Gadget in-use/g)"]
     );
     assert!(fixture.engine.teardown(&revision, &policy(CrdPolicy::Keep)).await.unwrap().is_complete());
-    let live = fixture.get(&definition).await.unwrap();
+    let live = fixture.get(&crd).await.unwrap();
     assert_eq!(owner_names(&live), []);
     assert_eq!(live["metadata"]["labels"], Value::Null);
     assert!(fixture.get(&gadget).await.is_some());
@@ -101,9 +101,9 @@ async fn crds_are_released_before_any_deletion() {
     let fixture = &Fixture::start().await;
     let ns = "saved";
     fixture.namespace(ns).await;
-    let (definition, map) = (crd("gizmos", "Gizmo"), config_map(ns, "a", json!({})));
+    let (crd, map) = (crd("gizmos", "Gizmo"), config_map(ns, "a", json!({})));
     let mut revision =
-        fixture.revision("saved", 1, vec![phase("crds", &[&definition]), phase("deploy", &[&map])]).await;
+        fixture.revision("saved", 1, vec![phase("crds", &[&crd]), phase("deploy", &[&map])]).await;
     revision.probes = Default::default();
     fixture.complete(&revision).await;
     let gizmo =
@@ -128,16 +128,16 @@ async fn crds_are_released_before_any_deletion() {
     let result = fixture.engine.teardown(&revision, &policy(CrdPolicy::Keep)).await.unwrap();
     assert_eq!(result.waiting.len(), 1);
     assert_eq!(fixture.calls(), ["merge gizmos.acme.example", "delete a"]);
-    assert_eq!(owner_names(&fixture.get(&definition).await.unwrap()), []);
+    assert_eq!(owner_names(&fixture.get(&crd).await.unwrap()), []);
     fixture.edit(&map, json!({"metadata": {"finalizers": null}})).await;
     // Only its former extension can adopt it.
     let kept_for = async || {
-        let live = fixture.get(&definition).await.unwrap();
+        let live = fixture.get(&crd).await.unwrap();
         live["metadata"]["annotations"]["ext.olm.operatorframework.io/kept-for"].clone()
     };
     assert_eq!(kept_for().await, "saved");
     let of_crds = async |extension: &str, number: i64| {
-        let revision = fixture.revision(extension, number, vec![phase("crds", &[&definition])]).await;
+        let revision = fixture.revision(extension, number, vec![phase("crds", &[&crd])]).await;
         Revision { probes: Default::default(), ..revision }
     };
     let other = fixture.reconcile(&of_crds("other", 1).await).await;
@@ -145,11 +145,11 @@ async fn crds_are_released_before_any_deletion() {
     let again = of_crds("saved", 2).await;
     fixture.complete(&again).await;
     assert_eq!(kept_for().await, Value::Null);
-    assert_eq!(owner_names(&fixture.get(&definition).await.unwrap()), [("saved-2".to_owned(), Some(true))]);
+    assert_eq!(owner_names(&fixture.get(&crd).await.unwrap()), [("saved-2".to_owned(), Some(true))]);
     // It is deleted with its last custom resource.
     fixture.delete(&gizmo).await;
     until(async || fixture.engine.teardown(&again, &spare).await.unwrap().is_complete().then_some(())).await;
-    assert_eq!(fixture.get(&definition).await, None);
+    assert_eq!(fixture.get(&crd).await, None);
 }
 
 #[tokio::test]
@@ -157,8 +157,8 @@ async fn crds_are_deleted_before_other_objects() {
     let fixture = &Fixture::start().await;
     let ns = "first";
     fixture.namespace(ns).await;
-    let (definition, map) = (crd("trinkets", "Trinket"), config_map(ns, "a", json!({})));
-    let phases = vec![phase("crds", &[&definition]), phase("deploy", &[&map])];
+    let (crd, map) = (crd("trinkets", "Trinket"), config_map(ns, "a", json!({})));
+    let phases = vec![phase("crds", &[&crd]), phase("deploy", &[&map])];
     let mut revision = fixture.revision("first", 1, phases).await;
     revision.probes = Default::default();
     fixture.complete(&revision).await;
@@ -183,7 +183,7 @@ async fn crds_are_deleted_before_other_objects() {
     assert_eq!((result.terminating, fixture.get(&map).await), (vec![waits.to_owned()], None));
     // A reinstallation waits, whatever its name.
     for extension in ["first", "again"] {
-        let phases = vec![phase("crds", &[&definition]), phase("deploy", &[&map])];
+        let phases = vec![phase("crds", &[&crd]), phase("deploy", &[&map])];
         let mut again = fixture.revision(extension, 2, phases).await;
         again.probes = Default::default();
         let result = fixture.reconcile(&again).await;
@@ -194,7 +194,7 @@ async fn crds_are_deleted_before_other_objects() {
         assert_eq!((result.blocker(), result.is_complete()), (Some(text), false));
     }
     fixture.edit(&held, json!({"metadata": {"finalizers": null}})).await;
-    until(async || fixture.get(&definition).await.is_none().then_some(())).await;
+    until(async || fixture.get(&crd).await.is_none().then_some(())).await;
 }
 
 // The Service of the webhook must not be deleted earlier: the API server must be able to read stored objects.
@@ -203,16 +203,16 @@ async fn conversion_webhook_is_kept_while_needed() {
     let fixture = &Fixture::start().await;
     let ns = "converted";
     fixture.namespace(ns).await;
-    let mut definition = crd("bolts", "Bolt");
-    let mut old = definition["spec"]["versions"][0].clone();
+    let mut crd = crd("bolts", "Bolt");
+    let mut old = crd["spec"]["versions"][0].clone();
     old["name"] = json!("v1alpha1");
-    definition["spec"]["versions"][0]["storage"] = json!(false);
-    definition["spec"]["versions"].as_array_mut().unwrap().push(old);
-    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+    crd["spec"]["versions"][0]["storage"] = json!(false);
+    crd["spec"]["versions"].as_array_mut().unwrap().push(old);
+    crd["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"],
         "clientConfig": {"service": {"name": "s", "namespace": "default", "port": 443}}}});
     let map = config_map(ns, "a", json!({}));
-    let phases = vec![phase("crds", &[&definition]), phase("deploy", &[&map])];
+    let phases = vec![phase("crds", &[&crd]), phase("deploy", &[&map])];
     let mut revision = fixture.revision("converted", 1, phases).await;
     revision.probes = Default::default();
     fixture.complete(&revision).await;
@@ -223,11 +223,11 @@ async fn conversion_webhook_is_kept_while_needed() {
     assert_eq!((result.blocked.len(), fixture.get(&map).await.is_some()), (1, true));
     // Two stored versions without a conversion.
     let versions = json!([{"name": "v1", "storage": true}, {"name": "v1alpha1", "storage": false}]);
-    let mut edited = definition["spec"]["versions"].clone();
+    let mut edited = crd["spec"]["versions"].clone();
     for (version, change) in edited.as_array_mut().unwrap().iter_mut().zip(versions.as_array().unwrap()) {
         version["storage"] = change["storage"].clone();
     }
-    fixture.edit(&definition, json!({"spec": {"versions": edited}})).await;
+    fixture.edit(&crd, json!({"spec": {"versions": edited}})).await;
     let delete = TeardownOptions::default();
     until(async || {
         let result = fixture.engine.teardown(&revision, &delete).await.unwrap();
@@ -239,7 +239,7 @@ async fn conversion_webhook_is_kept_while_needed() {
     let abandon = TeardownOptions { abandons: true, ..delete };
     until(async || fixture.engine.teardown(&revision, &abandon).await.unwrap().is_complete().then_some(()))
         .await;
-    until(async || fixture.get(&definition).await.is_none().then_some(())).await;
+    until(async || fixture.get(&crd).await.is_none().then_some(())).await;
     assert_eq!(fixture.get(&map).await, None);
 }
 
@@ -264,19 +264,19 @@ async fn operator_runs_with_a_ready_pod() {
 #[tokio::test]
 async fn conversion_webhook_is_removed_from_a_kept_crd() {
     let fixture = &Fixture::start().await;
-    let mut definition = crd("tools", "Tool");
-    let mut old = definition["spec"]["versions"][0].clone();
+    let mut crd = crd("tools", "Tool");
+    let mut old = crd["spec"]["versions"][0].clone();
     (old["name"], old["storage"]) = (json!("v1alpha1"), json!(false));
-    definition["spec"]["versions"].as_array_mut().unwrap().push(old);
-    definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+    crd["spec"]["versions"].as_array_mut().unwrap().push(old);
+    crd["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
         "conversionReviewVersions": ["v1"],
         "clientConfig": {"service": {"name": "s", "namespace": "default", "port": 443}}}});
-    let mut revision = fixture.revision("conversion", 1, vec![phase("crds", &[&definition])]).await;
+    let mut revision = fixture.revision("conversion", 1, vec![phase("crds", &[&crd])]).await;
     revision.probes = Default::default();
     fixture.complete(&revision).await;
     let keep = TeardownOptions { crds: CrdPolicy::Keep, ..TeardownOptions::default() };
     let stored = async |versions: Value| {
-        fixture.edit_status(&definition, json!({"status": {"storedVersions": versions}})).await;
+        fixture.edit_status(&crd, json!({"status": {"storedVersions": versions}})).await;
     };
     // The API server itself updates a changed CRD.
     let removed = async || {
@@ -292,5 +292,5 @@ async fn conversion_webhook_is_removed_from_a_kept_crd() {
     );
     stored(json!(["v1"])).await;
     assert!(until(removed).await.is_complete());
-    assert_eq!(fixture.get(&definition).await.unwrap()["spec"]["conversion"], json!({"strategy": "None"}));
+    assert_eq!(fixture.get(&crd).await.unwrap()["spec"]["conversion"], json!({"strategy": "None"}));
 }

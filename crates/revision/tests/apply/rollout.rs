@@ -168,10 +168,10 @@ async fn custom_resource_follows_its_crd() {
     let fixture = &Fixture::start().await;
     let ns = "custom";
     fixture.namespace(ns).await;
-    let definition = crd("widgets", "Widget");
+    let crd = crd("widgets", "Widget");
     let widget = json!({"apiVersion": "acme.example/v1", "kind": "Widget", "metadata": {"name": "w", "namespace": ns}});
     let revision =
-        fixture.revision("custom", 1, vec![phase("crds", &[&definition]), phase("deploy", &[&widget])]).await;
+        fixture.revision("custom", 1, vec![phase("crds", &[&crd]), phase("deploy", &[&widget])]).await;
     // The CRD is established a moment after its creation. Until then its phase is incomplete.
     let result = until(async || Some(fixture.reconcile(&revision).await).filter(|r| r.is_complete())).await;
     let watched: Vec<&str> = result.watch.iter().map(|gvk| gvk.kind.as_str()).collect();
@@ -184,15 +184,14 @@ async fn creation_never_changes_an_existing_object() {
     let fixture = &Fixture::start().await;
     let ns = "existing";
     fixture.namespace(ns).await;
-    let definition = crd("relics", "Relic");
+    let crd = crd("relics", "Relic");
     let relic = json!({"apiVersion": "acme.example/v1", "kind": "Relic",
         "metadata": {"name": "r", "namespace": ns, "labels": {"c": "d"}}});
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ns},
         "rules": []});
     let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": ns},
         "spec": {"ports": [{"port": 80}]}});
-    for mut object in [config_map(ns, "a", json!({})), deployment(ns, "op"), service, role, definition, relic]
-    {
+    for mut object in [config_map(ns, "a", json!({})), deployment(ns, "op"), service, role, crd, relic] {
         // The kind of a new CRD is served a moment after its creation.
         let created = until(async || fixture.engine.cluster().create(&object).await.ok()).await;
         let is_custom = object["kind"] == "Relic";

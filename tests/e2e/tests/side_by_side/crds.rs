@@ -67,8 +67,8 @@ fn held(scenario: &Scenario, version: &str, lines: &str) -> String {
 
 async fn has_salutation(scenario: &Scenario) -> Result<bool> {
     let name = format!("greetings.{}", scenario.sample.group);
-    let definition = scenario.cluster.all::<CustomResourceDefinition>().get(&name).await?;
-    Ok(serde_json::to_string(&definition.spec)?.contains("salutation"))
+    let crd = scenario.cluster.all::<CustomResourceDefinition>().get(&name).await?;
+    Ok(serde_json::to_string(&crd.spec)?.contains("salutation"))
 }
 
 const REMOVED: &str = "existingFieldRemoval: removed field : v1.^.spec.salutation\n\

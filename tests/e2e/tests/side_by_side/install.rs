@@ -124,9 +124,9 @@ async fn crd_of_a_megabyte_is_installed() -> Result<()> {
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
-    let definitions = scenario.cluster.all::<CustomResourceDefinition>();
-    let definition = definitions.get(&format!("greetings.{}", scenario.sample.group)).await?;
-    let size = serde_json::to_string(&definition.spec)?.len();
+    let crds = scenario.cluster.all::<CustomResourceDefinition>();
+    let crd = crds.get(&format!("greetings.{}", scenario.sample.group)).await?;
+    let size = serde_json::to_string(&crd.spec)?.len();
     ensure!(size > 900_000, "the CRD has {size} bytes");
     scenario.finish().await
 }

@@ -31,7 +31,7 @@ pub(crate) async fn greet(scenario: &Scenario, version: &str, name: &str, spec: 
     Ok(())
 }
 
-fn definition(scenario: &Scenario) -> String {
+fn crd(scenario: &Scenario) -> String {
     format!("greetings.{}", scenario.sample.group)
 }
 
@@ -48,8 +48,8 @@ async fn ends_clean(scenario: &Scenario) -> Result<()> {
     let (code, said) = uninstall(scenario)?;
     ensure!(code == Some(0), "{code:?}: {said}");
     ensure!(begin.elapsed() < LIMIT, "uninstall took {:?}", begin.elapsed());
-    let definitions = scenario.cluster.all::<CustomResourceDefinition>();
-    ensure!(definitions.get_opt(&definition(scenario)).await?.is_none(), "the CRD still exists");
+    let crds = scenario.cluster.all::<CustomResourceDefinition>();
+    ensure!(crds.get_opt(&crd(scenario)).await?.is_none(), "the CRD still exists");
     Ok(())
 }
 
@@ -84,9 +84,8 @@ async fn custom_resources_of_two_stored_versions_are_deleted_on_uninstall() -> R
     scenario.edit(json!({"version": "2.0.0"})).await?;
     scenario.wait_installed("2.0.0").await?;
     greet(&scenario, "v2", "new", json!({"who": "world"})).await?;
-    let definitions = scenario.cluster.all::<CustomResourceDefinition>();
-    let stored =
-        definitions.get(&definition(&scenario)).await?.status.and_then(|status| status.stored_versions);
+    let crds = scenario.cluster.all::<CustomResourceDefinition>();
+    let stored = crds.get(&crd(&scenario)).await?.status.and_then(|status| status.stored_versions);
     ensure!(stored.as_deref().is_some_and(|stored| stored == ["v1", "v2"]), "{stored:?}");
     ends_clean(&scenario).await?;
     scenario.install(json!({})).await?;
@@ -103,7 +102,7 @@ async fn retained_crds_survive_a_foreground_deletion() -> Result<()> {
     scenario.install(json!({})).await?;
     scenario.wait_installed("1.0.0").await?;
     scenario.annotate(json!({"uninstall-policy": "KeepCRDs"})).await?;
-    let (api, name) = (scenario.cluster.all::<CustomResourceDefinition>(), definition(&scenario));
+    let (api, name) = (scenario.cluster.all::<CustomResourceDefinition>(), crd(&scenario));
     let owned_twice = |found: Option<&CustomResourceDefinition>| {
         found.is_some_and(|found| found.metadata.owner_references.as_ref().map_or(0, Vec::len) == 2)
     };

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::api::{ListParams, Patch, PatchParams};
 use olm_api::ClusterObjectSet;
-use olm_e2e::webhooks::{Webhooks, definition_bundle, validating_bundle};
+use olm_e2e::webhooks::{Webhooks, crd_bundle, validating_bundle};
 use olm_e2e::{Forward, PATIENCE, Scenario, eventually};
 use sample_operator::content::Sample;
 use serde_json::{Value, json};
@@ -82,10 +82,10 @@ async fn removed_authorities_come_back(installed: &Webhooks<'_>) -> Result<()> {
         .await?;
     ensure!(validating_bundle(&patched).is_none());
     let patched = installed
-        .definitions
-        .patch(&installed.definition(), &none, &remove("/spec/conversion/webhook/clientConfig/caBundle")?)
+        .crds
+        .patch(&installed.crd(), &none, &remove("/spec/conversion/webhook/clientConfig/caBundle")?)
         .await?;
-    ensure!(definition_bundle(&patched).is_none());
+    ensure!(crd_bundle(&patched).is_none());
     eventually("the CA is restored", PATIENCE, async || {
         let now = installed.trusted().await?;
         ensure!(now == before, "the CA differs");
@@ -173,7 +173,7 @@ async fn uninstalled(installed: &Webhooks<'_>) -> Result<()> {
     }
     cluster.delete(&installed.scenario.extensions(), &installed.scenario.name).await?;
     cluster.wait_gone(&installed.scenario.extensions(), &installed.scenario.name).await?;
-    cluster.wait_gone(&installed.definitions, &installed.definition()).await?;
+    cluster.wait_gone(&installed.crds, &installed.crd()).await?;
     cluster.wait_gone(&installed.validating, &installed.named("validate")).await?;
     cluster.wait_gone(&installed.mutating, &installed.named("default")).await?;
     for name in secret_names(installed) {

@@ -93,14 +93,14 @@ async fn operator_that_is_not_upgradeable_holds_its_upgrade() -> Result<()> {
     let mut scenario = Scenario::new("operator-condition", &["1.0.0"]).await?;
     let cluster = scenario.cluster.clone();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../manifests/operator-conditions.yaml");
-    let definition: CustomResourceDefinition = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
-    let definitions: Api<CustomResourceDefinition> = cluster.all();
+    let crd: CustomResourceDefinition = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+    let crds: Api<CustomResourceDefinition> = cluster.all();
     let apply = PatchParams::apply("kubectl").force();
-    definitions.patch(CRD_NAME, &apply, &Patch::Apply(&definition)).await?;
+    crds.patch(CRD_NAME, &apply, &Patch::Apply(&crd)).await?;
     let gate = ["--feature-gates=OperatorConditionCompat=true"];
     let before = Before::with_args(&cluster, Server::OperatorController, &gate).await?;
     before.during(&cluster, async || hold_and_release(&mut scenario).await).await?;
     // Uninstalling an extension does not delete the CRD.
-    cluster.delete(&definitions, CRD_NAME).await?;
+    cluster.delete(&crds, CRD_NAME).await?;
     scenario.finish().await
 }

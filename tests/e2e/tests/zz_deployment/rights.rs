@@ -102,9 +102,9 @@ async fn lives_with_what_is_required(scenario: &Scenario) -> Result<()> {
     scenario.wait_installed("1.1.0").await?;
     cluster.delete(&scenario.extensions(), &scenario.name).await?;
     cluster.wait_gone(&scenario.extensions(), &scenario.name).await?;
-    let definition = format!("greetings.{}", scenario.sample.group);
-    cluster.wait_gone(&cluster.all::<CustomResourceDefinition>(), &definition).await?;
-    let webhook = format!("validate.{definition}");
+    let crd = format!("greetings.{}", scenario.sample.group);
+    cluster.wait_gone(&cluster.all::<CustomResourceDefinition>(), &crd).await?;
+    let webhook = format!("validate.{crd}");
     cluster.wait_gone(&cluster.all::<ValidatingWebhookConfiguration>(), &webhook).await?;
     for version in ["1.0.0", "1.1.0"] {
         cluster.delete(&cluster.all::<ClusterRole>(), &role(scenario, version)).await?;

@@ -459,7 +459,7 @@ async fn uninstall_deletes_what_the_script_installed() {
     server.kubectl(&["annotate", "secret", "olm-migrate-ns.lamp", complete, "-n", "olmv1-system"], "");
     let printed = script.run(&["--uninstall"], &[]).succeeded();
     assert!(!printed.contains("customresourcedefinition"), "{printed}");
-    let definitions: Vec<String> = [
+    let crds: Vec<String> = [
         "clustercatalogs.olm",
         "clusterextensions.olm",
         "clusterobjectsets.olm",
@@ -469,7 +469,7 @@ async fn uninstall_deletes_what_the_script_installed() {
     .map(|name| format!("customresourcedefinition.apiextensions.k8s.io/{name}.operatorframework.io"))
     .into();
     let all = olm_manifests::objects("install.yaml");
-    assert_eq!(existing(&server, &all), definitions);
+    assert_eq!(existing(&server, &all), crds);
     assert!(!exists(&server, "clustercatalog", "hub"));
 
     create(EXTENSION);

@@ -39,8 +39,8 @@ impl Server {
 
     async fn start_with(options: Options) -> Self {
         let server = Self { plane: ControlPlane::start_with(options).await.unwrap() };
-        let definitions = ["cert-manager-crds.yaml", "monitoring-crds.yaml"];
-        let crds: Vec<Value> = definitions.iter().flat_map(|file| objects_at(&data(file))).collect();
+        let crds = ["cert-manager-crds.yaml", "monitoring-crds.yaml"];
+        let crds: Vec<Value> = crds.iter().flat_map(|file| objects_at(&data(file))).collect();
         server.plane.apply_crds(&crds).await.unwrap();
         for namespace in ["cert-manager", "openshift-config", "openshift-monitoring"] {
             server.kubectl(&["create", "namespace", namespace], "");

@@ -132,9 +132,9 @@ async fn plan_waits_for_the_operator_only_with_gate_and_crd() {
     let has_digest = |answer: &Value, operator_condition: bool| {
         assert_eq!(answer["digest"].as_str().unwrap(), expected_digest(answer, operator_condition));
     };
-    let definition = [olm_api::crds::operator_condition()];
+    let crd = [olm_api::crds::operator_condition()];
     let source = json!({"spec": {"source": {"catalog": {"version": "1.1.0"}}}});
-    olm_control_plane::apply_crds(&fixture.client(), &definition).await.unwrap();
+    olm_control_plane::apply_crds(&fixture.client(), &crd).await.unwrap();
     fixture.install_pipe_with(true).await;
     fixture.extensions().patch("pipe", &PatchParams::default(), &Patch::Merge(&source)).await.unwrap();
     let (code, state, answer) = plan().await;
@@ -170,13 +170,11 @@ async fn plan_waits_for_the_operator_only_with_gate_and_crd() {
     assert_eq!(state, "Automatic");
     has_digest(&answer, false);
     fixture.set_controller(&gate).await;
-    let definitions: Api<CustomResourceDefinition> = Api::all(fixture.client());
+    let crds: Api<CustomResourceDefinition> = Api::all(fixture.client());
     let name = olm_api::operator_condition::CRD_NAME;
-    definitions.delete(name, &Default::default()).await.unwrap();
-    eventually("the CRD is deleted", async || {
-        definitions.get_opt(name).await.unwrap().is_none().then_some(())
-    })
-    .await;
+    crds.delete(name, &Default::default()).await.unwrap();
+    eventually("the CRD is deleted", async || crds.get_opt(name).await.unwrap().is_none().then_some(()))
+        .await;
     let (_, state, answer) = plan().await;
     assert_eq!(state, "Automatic");
     has_digest(&answer, false);

@@ -38,7 +38,7 @@ impl Cluster {
         catalogs: Vec<Value>,
         extensions: Vec<Value>,
         sets: Vec<Value>,
-        definitions: Vec<Value>,
+        crds: Vec<Value>,
         content: impl Fn(&str) -> Response + Clone + Send + Sync + 'static,
     ) -> Self {
         let list = |kind: &str, items: &[Value]| {
@@ -56,9 +56,9 @@ impl Cluster {
             json!({ "resource": kind.to_lowercase(), "scope": "Namespaced", "verbs": ["get"],
             "responseKind": { "group": "", "version": "", "kind": kind } })
         };
-        let definitions = json!({
+        let crds = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinitionList",
-            "metadata": { "resourceVersion": "1" }, "items": definitions,
+            "metadata": { "resourceVersion": "1" }, "items": crds,
         });
         let core = json!([{ "metadata": { "name": "" }, "versions": [{ "version": "v1", "resources": [resource("Pod")] }] }]);
         let groups = json!([{ "metadata": { "name": "store.example.com" },
@@ -74,7 +74,7 @@ impl Cluster {
             .route(&format!("{olm}/clusterobjectsets"), list("ClusterObjectSet", &sets))
             .route(
                 "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-                get(move || std::future::ready(axum::Json(definitions))),
+                get(move || std::future::ready(axum::Json(crds))),
             )
             .route(&core.0, core.1)
             .route(&groups.0, groups.1)

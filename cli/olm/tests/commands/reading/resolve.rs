@@ -306,7 +306,7 @@ fn revision(name: &str, bundle: &str, version: &str) -> Value {
 }
 
 /// CRD of `Bucket`, applied by the extension `owner`.
-fn definition(owner: &str) -> Value {
+fn crd(owner: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": "buckets.store.example.com", "labels": {
@@ -344,13 +344,13 @@ async fn extension_of_the_cluster_is_resolved_with_installed_dependencies() {
     // As in the controller, only the properties on the revision are used. Those that only the catalog lists for
     // `store` are ignored.
     let store_set = || revision("store", "store.v1.0.0", "1.0.0");
-    for (store_set, definitions, decision) in [
+    for (store_set, crds, decision) in [
         (store_set(), vec![], "keep app.v1.0.0"),
-        (certified(store_set()), vec![definition("store")], "upgrade to app.v2.0.0"),
+        (certified(store_set()), vec![crd("store")], "upgrade to app.v2.0.0"),
     ] {
         let extensions = vec![app(), base.clone(), store.clone()];
         let sets = vec![app_set(), revision("base", "base.v1.4.0", "1.4.0"), store_set];
-        let cluster = Cluster::with_extensions(catalogs(), extensions, sets, definitions, lines).await;
+        let cluster = Cluster::with_extensions(catalogs(), extensions, sets, crds, lines).await;
         let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
         assert!(ran.stdout.contains(&format!("Decision:           {decision}")), "{}", ran.stdout);
@@ -364,10 +364,10 @@ async fn extension_of_the_cluster_is_resolved_with_installed_dependencies() {
 async fn kinds_belong_to_the_extension_that_owns_their_crds() {
     let mode = json!({ "ext.olm.operatorframework.io/dependency-mode": "Check" });
     let app = || extension("app", &mode, "app.v1.0.0", "1.0.0");
-    for (definitions, decision) in [
+    for (crds, decision) in [
         (vec![], "keep app.v1.0.0"),
-        (vec![definition("base")], "keep app.v1.0.0"),
-        (vec![definition("store")], "upgrade to app.v2.0.0"),
+        (vec![crd("base")], "keep app.v1.0.0"),
+        (vec![crd("store")], "upgrade to app.v2.0.0"),
     ] {
         let extensions = vec![
             app(),
@@ -380,7 +380,7 @@ async fn kinds_belong_to_the_extension_that_owns_their_crds() {
         let sets =
             vec![revision("app", "app.v1.0.0", "1.0.0"), revision("base", "base.v1.4.0", "1.4.0"), store];
         let catalogs = vec![catalog("main", true)];
-        let cluster = Cluster::with_extensions(catalogs, extensions, sets, definitions, lines).await;
+        let cluster = Cluster::with_extensions(catalogs, extensions, sets, crds, lines).await;
         let ran = cluster.olm(&["resolve", "--extension", "app"]).await;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
         assert!(ran.stdout.contains(&format!("Decision:           {decision}")), "{}", ran.stdout);

@@ -12,7 +12,7 @@ fn owned() -> Value {
     json!({"olm.operatorframework.io/owner-kind": "ClusterExtension", "olm.operatorframework.io/owner-name": "lamp"})
 }
 
-fn definition(kind: &str, scope: &str, labels: Value) -> Value {
+fn crd(kind: &str, scope: &str, labels: Value) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
@@ -64,7 +64,7 @@ async fn start() -> Fixture {
     for (kind, scope, labels) in
         [("Lamp", "Namespaced", owned()), ("Grid", "Cluster", owned()), ("Stone", "Namespaced", json!({}))]
     {
-        fixture.create(&definition(kind, scope, labels)).await;
+        fixture.create(&crd(kind, scope, labels)).await;
     }
     let extension = extension();
     fixture.create(&extension).await;

@@ -247,7 +247,7 @@ pub(crate) fn deployment(name: &str) -> Value {
 }
 
 /// CRD of a kind whose spec has these string fields.
-pub(crate) fn definition(plural: &str, kind: &str, fields: &[&str]) -> Value {
+pub(crate) fn crd(plural: &str, kind: &str, fields: &[&str]) -> Value {
     let fields: serde_json::Map<String, Value> =
         fields.iter().map(|field| ((*field).to_owned(), json!({"type": "string"}))).collect();
     json!({

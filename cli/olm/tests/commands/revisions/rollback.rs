@@ -6,7 +6,7 @@ use olm_image::Image;
 use olm_image::registry::Registry;
 use serde_json::{Value, json};
 
-use super::fixture::{Fixture, Ran, compare, data, definition, object};
+use super::fixture::{Fixture, Ran, compare, crd, data, object};
 
 const DONE: [&str; 2] =
     ["Progressing=True/Succeeded Revision has rolled out.", "Succeeded=True/Succeeded done"];
@@ -23,9 +23,9 @@ async fn rollback_pins_the_previous_version_and_rejects_data_loss() {
     let fixture = Fixture::start().await;
     fixture.create_extension("pipe", "1.x").await;
     let map = || object("v1", "ConfigMap", "settings");
-    fixture.make("pipe", 1, "1.0.0", vec![map(), definition("pipes", "Pipe", &["length"])]).await;
+    fixture.make("pipe", 1, "1.0.0", vec![map(), crd("pipes", "Pipe", &["length"])]).await;
     fixture.set_revision("pipe-1", &DONE).await;
-    let pipes = || definition("pipes", "Pipe", &["length"]);
+    let pipes = || crd("pipes", "Pipe", &["length"]);
     fixture.make("pipe", 2, "1.1.0", vec![map(), pipes(), object("v1", "ServiceAccount", "manager")]).await;
     fixture.set_revision("pipe-2", &DONE).await;
     fixture.archive("pipe-1").await;
@@ -33,11 +33,7 @@ async fn rollback_pins_the_previous_version_and_rejects_data_loss() {
 
     harmless(&fixture).await;
     // From here on, the newest version has more objects than the previous one.
-    let new = vec![
-        map(),
-        definition("pipes", "Pipe", &["length", "colour"]),
-        definition("bends", "Bend", &["angle"]),
-    ];
+    let new = vec![map(), crd("pipes", "Pipe", &["length", "colour"]), crd("bends", "Bend", &["angle"])];
     fixture.make("pipe", 3, "1.2.0", new).await;
     fixture.set_revision("pipe-3", &DONE).await;
     fixture.archive("pipe-2").await;

@@ -4,7 +4,7 @@ use std::process::{Child, Stdio};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::fixture::{Fixture, compare, definition, deployment, object};
+use super::fixture::{Fixture, compare, crd, deployment, object};
 
 const DONE: &str = "Progressing=True/Succeeded Revision 1.0.0 has rolled out.";
 const FAILING: &str =
@@ -52,7 +52,7 @@ async fn a_rollout_that_hangs(fixture: &Fixture) {
     let objects = vec![
         object("v1", "ServiceAccount", "manager"),
         object("v1", "ConfigMap", "settings"),
-        definition("pipes", "Pipe", &["length"]),
+        crd("pipes", "Pipe", &["length"]),
         deployment("manager"),
     ];
     fixture.make("pipe", 1, "0.9.0", vec![objects[0].clone()]).await;
