@@ -30,6 +30,7 @@ pub struct UninstallPlan {
     /// Number of deleted objects by kind.
     kinds: BTreeMap<String, usize>,
     /// CRDs of the extension, by name.
+    #[serde(rename = "definitions")]
     pub(super) crds: Vec<OwnedCrd>,
     /// Number of deleted custom resources.
     custom_resources: usize,

@@ -45,6 +45,7 @@ pub(super) struct Removal {
     /// Other objects of classic OLM.
     pub(super) objects: Vec<ObjectId>,
     /// Its CustomResourceDefinitions.
+    #[serde(rename = "definitions")]
     pub(super) crds: Vec<ObjectId>,
     /// What stays, with the reason.
     pub(super) left: Vec<String>,

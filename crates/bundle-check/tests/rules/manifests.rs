@@ -35,7 +35,7 @@ fn crd_rules_report_owned_and_shipped_crds() {
             good().with("manifests/more.yaml", CRD),
             &[
                 "error: manifests/more.yaml:1: CustomResourceDefinition lamps.light.example.com: bundle contains duplicate custom \
-               resource CRD 'lamps.light.example.com' [CRD-1]",
+               resource definition 'lamps.light.example.com' [CRD-1]",
             ],
         ),
     ]);
