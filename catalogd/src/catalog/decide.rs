@@ -136,12 +136,13 @@ fn poll(
     Decision::Unpack { image: reference.to_owned(), reason }
 }
 
-/// The next step of a follower: hold exactly the content that the status names.
+/// The next step of a follower: hold exactly the content that the status names. Without a status it keeps what it has: a
+/// former leader may not have seen the one that it wrote.
 fn follow(catalog: &ClusterCatalog, held: Option<&str>) -> Decision {
     match served_reference(catalog) {
         Some(reference) if held == Some(reference) => Decision::Nothing,
         Some(reference) => Decision::Mirror(reference.to_owned()),
-        None if held.is_some() => Decision::Drop,
+        None if held.is_some() && catalog.condition(types::SERVING).is_some() => Decision::Drop,
         None => Decision::Nothing,
     }
 }
@@ -426,15 +427,19 @@ mod tests {
     #[test]
     fn follower_mirrors_served_digest_or_drops_content() {
         let other = "r.example/a/b@sha256:2";
-        let mut stopped = catalog(json!({}));
-        stopped.status = None;
         let serving = catalog(json!({}));
+        let stopped = catalog(
+            json!({"status": {"conditions": [{"type": "Serving", "status": "False", "reason": "Unavailable",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}),
+        );
+        let unreported = ClusterCatalog { status: None, ..catalog(json!({})) };
         let rows = [
             (&serving, None, Decision::Mirror(DIGEST.to_owned())),
             (&serving, Some(other), Decision::Mirror(DIGEST.to_owned())),
             (&serving, Some(DIGEST), Decision::Nothing),
             (&stopped, Some(DIGEST), Decision::Drop),
             (&stopped, None, Decision::Nothing),
+            (&unreported, Some(DIGEST), Decision::Nothing),
         ];
         for (catalog, held, expect) in rows {
             let observed = ObservedCatalog { leading: false, ..observe(catalog, held, false, None) };
