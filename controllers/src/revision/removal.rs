@@ -148,7 +148,7 @@ impl Context {
             }
             Ok(result) => {
                 let again = self.next_poll(set, ARCHIVAL_RETRY, &result);
-                Pass::of(waiting(&result.terminating), Some(again))
+                Pass::of(waiting(&result.awaited()), Some(again))
             }
             Err(error) => Pass::broke(format!("error archiving revision: {error}"), "revision teardown"),
         }

@@ -105,7 +105,7 @@ fn lost_answers() -> Vec<Row> {
         row(
             "no answer for a new object",
             Install,
-            "did not answer within 30 s",
+            "did not answer within 40 s",
             Calls(|name| vec![Rule::new(Fault::Hang, objects(name, "PATCH", "/serviceaccounts"))]),
         ),
         row(

@@ -50,8 +50,21 @@ impl Cause {
     }
 }
 
-/// Cause for which the ReplicaSet of a Deployment cannot create pods, from condition `ReplicaFailure`.
+/// Cause for which a Deployment does not get its pods: its ReplicaSet cannot create them, by condition `ReplicaFailure`,
+/// or its rollout is paused.
 pub fn of_deployment(deployment: &Value) -> Option<Cause> {
+    refused(deployment).or_else(|| {
+        let (namespace, name) = (text(deployment, "/metadata/namespace"), text(deployment, "/metadata/name"));
+        let resume = format!("kubectl -n {namespace} rollout resume deployment/{name}");
+        let text = format!("are not replaced: the rollout is paused; to continue: {resume}");
+        deployment
+            .pointer("/spec/paused")
+            .is_some_and(|paused| paused == true)
+            .then(|| Cause::new(false, text))
+    })
+}
+
+fn refused(deployment: &Value) -> Option<Cause> {
     let conditions = deployment.pointer("/status/conditions")?.as_array()?;
     let failure = conditions.iter().find(|one| one["type"] == "ReplicaFailure" && one["status"] == "True")?;
     let message = text(failure, "/message");
@@ -254,6 +267,9 @@ mod tests {
         }
         let solved = json!({"status": {"conditions": [{"type": "ReplicaFailure", "status": "False"}]}});
         assert_eq!((of_deployment(&solved), of_deployment(&json!({}))), (None, None));
+        let paused = json!({"metadata": {"namespace": "ns", "name": "op"}, "spec": {"paused": true}});
+        let text = "; its pods are not replaced: the rollout is paused; to continue: kubectl -n ns rollout resume deployment/op";
+        assert_eq!(of_deployment(&paused), Some(Cause { text: text.to_owned(), is_final: false }));
     }
 
     fn pod(created: &str, state: Value, container: Value) -> Value {

@@ -21,7 +21,8 @@ const LONGEST_DELAY: Duration = Duration::from_secs(6 * 60);
 /// Number of fields in a summary.
 const SHOWN_FIELDS: usize = 3;
 
-/// Field that was corrected, and the manager that had changed it. Empty if no manager owns it: it was removed.
+/// Field that was corrected, and the manager that had changed it. Empty if no manager owns it: it was removed. The path
+/// of the whole object is empty, too.
 type Field = (String, String);
 
 /// Corrections of one field against one manager.
@@ -79,7 +80,7 @@ pub struct Contention {
 /// Field that another client has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContendedField {
-    /// Path such as `.spec.replicas`.
+    /// Path such as `.spec.replicas`. Empty for the object, which was deleted.
     pub path: String,
     /// Field manager of the other client. Empty if the field was removed, whose manager is unknown.
     pub manager: String,
@@ -92,6 +93,7 @@ impl Contention {
     pub fn summary(&self) -> String {
         let times = |count: u32| if count == 1 { String::new() } else { format!(" {count} times") };
         let field = |field: &ContendedField| match field.manager.as_str() {
+            _ if field.path.is_empty() => format!("the object, deleted{}", times(field.count)),
             "" => format!("{}, removed{}", field.path, times(field.count)),
             manager => format!("{}, changed{} by {manager:?}", field.path, times(field.count)),
         };
@@ -134,9 +136,22 @@ impl Contentions {
         Contention { fields, delay: delay(streaks.values(), now) }
     }
 
-    /// State of an object whose next correction is not due yet, without the fields.
-    pub(crate) fn delayed(&self, key: &ObjectKey, now: Instant) -> Option<Contention> {
-        let delay = delay(self.0.lock().get(key)?.values(), now);
+    /// Records that an object was created again after another client had deleted it.
+    pub(crate) fn record_deletion(&self, key: &ObjectKey, now: Instant) -> Contention {
+        self.record(key, &BTreeMap::from([(String::new(), vec![String::new()])]), now)
+    }
+
+    /// `true` if the object was deleted before, within the time that is remembered.
+    pub(crate) fn was_deleted(&self, key: &ObjectKey) -> bool {
+        self.0.lock().get(key).is_some_and(|streaks| streaks.keys().any(|(path, _)| path.is_empty()))
+    }
+
+    /// State of an object whose next correction is not due yet, without the fields. For a `missing` object, only former
+    /// deletions count.
+    pub(crate) fn delayed(&self, key: &ObjectKey, missing: bool, now: Instant) -> Option<Contention> {
+        let all = self.0.lock();
+        let streaks = all.get(key)?.iter().filter(|((path, _), _)| path.is_empty() == missing);
+        let delay = delay(streaks.map(|(_, streak)| streak), now);
         (!delay.is_zero()).then(|| Contention { delay, ..Contention::default() })
     }
 }
@@ -165,7 +180,8 @@ mod tests {
             if done.last().is_some_and(|last| last > change) {
                 continue;
             }
-            let wait = contentions.delayed(&key, start + *change).map_or(Duration::ZERO, |found| found.delay);
+            let wait =
+                contentions.delayed(&key, false, start + *change).map_or(Duration::ZERO, |found| found.delay);
             contentions.record(&key, &field, start + *change + wait);
             done.push(*change + wait);
         }
@@ -205,11 +221,20 @@ mod tests {
         let found = contentions.record(&key, &by("m", ".a"), now);
         assert!(found.begins());
         assert_eq!(found.summary(), ".a, changed 5 times by \"m\"");
-        assert_eq!(contentions.delayed(&key, now).unwrap().delay, found.delay);
+        assert_eq!(contentions.delayed(&key, false, now).unwrap().delay, found.delay);
+        assert_eq!(contentions.delayed(&key, true, now), None);
         let found = contentions.record(&key, &by("", ".b"), now + Duration::from_secs(1));
         assert_eq!(found.summary(), ".b, removed 5 times");
         let other = ObjectKey { name: "b".to_owned(), ..key };
-        assert_eq!(contentions.delayed(&other, now), None);
+        assert_eq!(contentions.delayed(&other, false, now), None);
+        for _ in 0..4 {
+            contentions.record_deletion(&other, now);
+        }
+        assert!(contentions.was_deleted(&other) && contentions.delayed(&other, true, now).is_none());
+        let found = contentions.record_deletion(&other, now);
+        assert_eq!(found.summary(), "the object, deleted 5 times");
+        assert_eq!(contentions.delayed(&other, true, now).unwrap().delay, found.delay);
+        assert_eq!(contentions.delayed(&other, false, now), None);
     }
 
     proptest! {

@@ -7,15 +7,17 @@
 mod applied;
 mod blocking;
 
+use olm_api::annotations;
 use olm_api::names::REVISION_ENGINE_MANAGER;
 use serde_json::{Map, Value, json};
 
+use applied::POD_SPECS;
 pub use applied::applied;
 pub(crate) use applied::{ambiguous_variable, is_aggregated};
 pub use blocking::{Blocking, blocking};
 
 use crate::managed_fields::{
-    drops_conversion, enter, entries, is_ours, take_over_conversion, taken_over, union,
+    drops_conversion, enter, entries, is_ours, move_listed, take_over_conversion, taken_over, union,
 };
 use crate::object::{ObjectKey, text};
 use crate::plan::{Owner, controller, is_helm_era_owner, metadata_patch};
@@ -46,6 +48,13 @@ impl Moves {
         if drops_conversion(desired, actual, &self.superseded) {
             take_over_conversion(actual, &mut list, &mut claims);
         }
+        list.retain_mut(|entry| {
+            let was_copy = is_copy(entry);
+            if was_copy {
+                move_listed(&mut entry["fieldsV1"], desired, &mut claims);
+            }
+            !was_copy || !is_leaf(&entry["fieldsV1"])
+        });
         if !claims.is_null() && !list.iter().any(is_ours) {
             list.push(
                 json!({"manager": REVISION_ENGINE_MANAGER, "operation": "Apply", "fieldsType": "FieldsV1",
@@ -58,6 +67,7 @@ impl Moves {
         let fields = &mut ours["fieldsV1"];
         union(fields, &claims);
         move_string_data(desired, fields);
+        claim_account_alias(desired, actual, fields, &others);
         release(desired, fields, &others);
         list.insert(index, ours);
         (list != entries(actual)).then_some(list)
@@ -123,6 +133,36 @@ fn remove(object: &mut Value, fields: &Value) {
         match map.get_mut(name) {
             Some(value) if !is_leaf(below) => remove(value, below),
             _ => drop(map.remove(name)),
+        }
+    }
+}
+
+/// `true` for the entry of a client that created our object from a copy, such as a backup: it owns all of our fields, and
+/// none could ever be removed again.
+fn is_copy(entry: &Value) -> bool {
+    let annotations = entry.pointer("/fieldsV1/f:metadata/f:annotations");
+    let is_marked = |annotations: &Value| annotations.get(format!("f:{}", annotations::REVISION)).is_some();
+    !is_ours(entry) && text(entry, "/subresource").is_empty() && annotations.is_some_and(is_marked)
+}
+
+/// Makes us the owner of `serviceAccount` where the apply drops `serviceAccountName`. The API server sets it to the same
+/// name, and would take the name from it again.
+fn claim_account_alias(desired: &Value, actual: &Value, ours: &mut Value, others: &[&Value]) {
+    for path in POD_SPECS {
+        let names =
+            |object: &Value, field: &str| object.pointer(path).is_some_and(|pod| pod.get(field).is_some());
+        let owned = path.replace('/', "/f:");
+        let owns =
+            |fields: &Value, field: &str| fields.pointer(&owned).is_some_and(|pod| pod.get(field).is_some());
+        let is_dropped = owns(ours, "f:serviceAccountName")
+            && names(actual, "serviceAccount")
+            && !names(desired, "serviceAccountName")
+            && !names(desired, "serviceAccount");
+        if is_dropped
+            && !others.iter().any(|other| owns(other, "f:serviceAccount"))
+            && let Some(Value::Object(pod)) = ours.pointer_mut(&owned)
+        {
+            pod.insert("f:serviceAccount".to_owned(), json!({}));
         }
     }
 }

@@ -31,8 +31,8 @@ use crate::plan::is_deleting;
 
 /// Request header with the impersonated user.
 const IMPERSONATE: HeaderName = HeaderName::from_static("impersonate-user");
-/// Deadline of one call.
-const DEADLINE: Duration = Duration::from_secs(30);
+/// Deadline of one call. Above that of the API server, 34 s, within which admission webhooks may hang for 30 s.
+const DEADLINE: Duration = Duration::from_secs(40);
 
 /// Resource version that no object has. An apply with it creates an object, and conflicts with an existing one.
 const NO_RESOURCE_VERSION: &str = "9223372036854775807";

@@ -270,7 +270,7 @@ pub(crate) fn enter<'a>(desired: &'a Value, step: &str, path: &str) -> Option<(&
         "f" => Some((desired.get(rest)?, format!("{path}.{rest}"))),
         "k" => {
             let keys: Map<String, Value> = serde_json::from_str(rest).ok()?;
-            let is_entry = |item: &&Value| keys.iter().all(|(key, value)| item.get(key) == Some(value));
+            let is_entry = |item: &&Value| keys.iter().all(|(key, value)| has_key(item, key, value));
             let shown: Vec<String> = keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
             Some((desired.as_array()?.iter().find(is_entry)?, format!("{path}[{}]", shown.join(","))))
         }
@@ -281,6 +281,29 @@ pub(crate) fn enter<'a>(desired: &'a Value, step: &str, path: &str) -> Option<(&
         }
         _ => None,
     }
+}
+
+/// `true` if the entry of a list has this key. The API server knows a port without protocol as one of TCP.
+fn has_key(item: &Value, key: &str, value: &Value) -> bool {
+    item.get(key).map_or(key == "protocol" && value == "TCP", |found| found == value)
+}
+
+/// Moves the fields that `desired` lists from one field set into another one.
+pub(crate) fn move_listed(from: &mut Value, desired: &Value, into: &mut Value) {
+    let Some(map) = from.as_object_mut() else { return };
+    map.retain(|step, below| {
+        let is_leaf = below.as_object().is_none_or(Map::is_empty);
+        let mut moved = Value::Null;
+        match enter(desired, step, "") {
+            None if step != "." => return true,
+            Some((desired, _)) if !is_leaf => move_listed(below, desired, &mut moved),
+            _ => moved = json!({}),
+        }
+        if !moved.is_null() {
+            union(&mut into[step], &moved);
+        }
+        !is_leaf && below.as_object().is_some_and(|below| !below.is_empty())
+    });
 }
 
 #[cfg(test)]

@@ -62,8 +62,8 @@ pub enum Plan {
     Keep,
     /// It is deleted and created again, because a field cannot change. [`plan`] alone never returns this.
     Replace,
-    /// It is being deleted and is either ours or a CustomResourceDefinition. It can be created again after the
-    /// deletion.
+    /// It is being deleted and is either ours, or a former one of the extension, or a CustomResourceDefinition. It can
+    /// be created again after the deletion.
     AwaitDeletion,
     /// A newer revision controls it: skip it.
     Leave,
@@ -95,7 +95,9 @@ pub fn plan(
                 std::cmp::Ordering::Equal => Plan::Collide,
             }
         }
-        _ if is_deleting(actual) && is_crd(&gvk(actual)) => Plan::AwaitDeletion,
+        _ if is_deleting(actual) && (is_crd(&gvk(actual)) || is_of_extension(actual, owner)) => {
+            Plan::AwaitDeletion
+        }
         Some(_) if *protection == CollisionProtection::None => Plan::Adopt,
         Some(_) => Plan::Collide,
         None if is_marked(actual) && may_adopt_orphan(actual, owner, siblings, protection) => Plan::Adopt,
@@ -118,10 +120,8 @@ fn may_adopt_orphan(
     siblings: &[String],
     protection: &CollisionProtection,
 ) -> bool {
-    let is_of_this_extension =
-        !owner.extension.is_empty() && label(actual, labels::OWNER_NAME) == Some(&owner.extension);
     is_safe_to_adopt(actual, owner, siblings)
-        && (is_of_this_extension
+        && (is_of_extension(actual, owner)
             || matches!(protection, CollisionProtection::IfNoController | CollisionProtection::None))
 }
 
@@ -133,11 +133,14 @@ fn is_retained_crd(actual: &Value, owner: &Owner, siblings: &[String]) -> bool {
         && is_safe_to_adopt(actual, owner, siblings)
 }
 
+/// `true` for an object with the label of this extension.
+fn is_of_extension(actual: &Value, owner: &Owner) -> bool {
+    !owner.extension.is_empty() && label(actual, labels::OWNER_NAME) == Some(&owner.extension)
+}
+
 /// `true` for an object of this extension whose revision annotation another client removed.
 fn has_our_labels(actual: &Value, owner: &Owner) -> bool {
-    !owner.extension.is_empty()
-        && label(actual, labels::OWNER_NAME) == Some(&owner.extension)
-        && label(actual, labels::MANAGED_BY) == Some(labels::MANAGED_BY_OLM)
+    is_of_extension(actual, owner) && label(actual, labels::MANAGED_BY) == Some(labels::MANAGED_BY_OLM)
 }
 
 /// `true` if an object without controller is safe to adopt: it is not being deleted, and every remaining owner is

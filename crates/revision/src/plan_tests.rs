@@ -90,7 +90,7 @@ fn plan_of_unowned_object_follows_the_decision_table() {
         (
             "no owner, only labels of this extension, being deleted",
             deleting(managed(actual(&[], None), "demo")),
-            [Collide, Adopt, Adopt],
+            [AwaitDeletion; 3],
         ),
         ("no owner, corrupt number", labeled(actual(&[], Some("one")), "demo"), [Adopt; 3]),
     ]);
@@ -123,6 +123,16 @@ fn plan_of_controlled_object_follows_the_decision_table() {
         ("ours, number altered", actual(&[set("demo-2", OURS)], Some("7")), [Repair; 3]),
         ("ours, corrupt number", actual(&[set("demo-2", OURS)], Some("two")), [Repair; 3]),
         ("ours, being deleted", deleting(actual(&[set("demo-2", OURS)], Some("2"))), [AwaitDeletion; 3]),
+        (
+            "former revision of this extension, being deleted",
+            deleting(labeled(actual(&[set("demo-2", "uid-old")], Some("2")), "demo")),
+            [AwaitDeletion; 3],
+        ),
+        (
+            "revision of another extension, being deleted",
+            deleting(labeled(actual(&[set("other-1", "uid-o")], Some("1")), "other")),
+            [Collide, Collide, Adopt],
+        ),
         ("our name, other UID", actual(&[set("demo-2", "uid-old")], Some("2")), [Collide, Collide, Adopt]),
     ]);
 }

@@ -2,6 +2,7 @@
 //!
 //! Pure. Users search for the first two lines and the last. The lines between explain the collision.
 
+use olm_api::annotations;
 use serde_json::Value;
 
 use crate::managed_fields::conflicts;
@@ -9,9 +10,12 @@ use crate::object::{ObjectKey, text};
 use crate::plan::controller;
 use crate::probes::{ProbeResult, ProbeStatus};
 
+/// Second line of a report.
+const ACTION: &str = "Action: \"Collision\"";
+
 /// Report on the collision of `actual` with `desired`. Ends with a newline.
 pub(crate) fn collision(desired: &Value, actual: &Value, probe: &ProbeResult) -> String {
-    let mut report = format!("Object {}\nAction: \"Collision\"\n", ObjectKey::of(actual).kind_first());
+    let mut report = format!("Object {}\n{ACTION}\n", ObjectKey::of(actual).kind_first());
     let verdict = match probe.status {
         ProbeStatus::True => "Succeeded",
         ProbeStatus::False => "Failed",
@@ -33,6 +37,24 @@ pub(crate) fn collision(desired: &Value, actual: &Value, probe: &ProbeResult) ->
     }
     report.push_str(&format!("Conflicting Owner: {}\n", owner_text(controller(actual))));
     report
+}
+
+/// Remedies for the CRDs without owner that a condition of `extension` reports as collisions, one sentence each: their
+/// deletion would delete the custom resources.
+pub fn adoptions(message: &str, extension: &str) -> Vec<String> {
+    let of_report = |report: &str| {
+        let (object, rest) = report.split_once('\n')?;
+        let (kind, name) = object.split_once(" /")?;
+        let is_free = rest.starts_with(ACTION) && rest.contains("Conflicting Owner: nil");
+        (is_free && kind.starts_with("CustomResourceDefinition.apiextensions.k8s.io/")).then(|| {
+            format!(
+                "CustomResourceDefinition {name} exists without owner. To let the extension manage it, and retain its \
+                 custom resources: kubectl annotate crd {name} {}={extension}",
+                annotations::EXT_KEPT_FOR
+            )
+        })
+    };
+    message.split("Object ").skip(1).filter_map(of_report).collect()
 }
 
 fn owner_text(owner: Option<&Value>) -> String {
@@ -93,5 +115,30 @@ mod tests {
             "Object Deployment.apps/v1 ns1/op\nAction: \"Collision\"\nProbes:\n- Progress: Succeeded\n\
              Conflicting Owner: nil\n"
         );
+    }
+
+    #[test]
+    fn crd_without_owner_can_be_given_to_the_extension() {
+        let crd = |name: &str, owners: Value| {
+            json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": name, "ownerReferences": owners}})
+        };
+        let map =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "ns"}});
+        let owned = crd("b.acme.example", json!([{"kind": "ConfigMap", "name": "o", "controller": true}]));
+        let probe = ProbeResult { status: ProbeStatus::True, messages: Vec::new() };
+        let reports: Vec<String> = [crd("a.acme.example", json!([])), map, owned]
+            .iter()
+            .map(|actual| collision(&json!({}), actual, &probe))
+            .collect();
+        let message = format!("revision object collisions in phase 0\n{}", reports.join("\n\n"));
+        assert_eq!(
+            adoptions(&message, "demo"),
+            [
+                "CustomResourceDefinition a.acme.example exists without owner. To let the extension manage it, and retain its \
+              custom resources: kubectl annotate crd a.acme.example ext.olm.operatorframework.io/kept-for=demo"
+            ]
+        );
+        assert!(adoptions("Object CustomResourceDefinition", "demo").is_empty());
     }
 }

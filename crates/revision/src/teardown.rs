@@ -342,6 +342,9 @@ impl<'a, C: Cluster> Removal<'a, C> {
         {
             // A namespace can contain the custom resources that must not be lost.
             self.result.waiting.push(key.clone());
+            self.result
+                .held
+                .extend(finalizers(&actual).map(|names| format!("{}: {names}", key.kind_first())));
         }
         Ok(())
     }
@@ -387,6 +390,13 @@ impl<'a, C: Cluster> Removal<'a, C> {
         }
         Ok(None)
     }
+}
+
+/// Names the finalizers of an object that is being deleted. `None` without any.
+pub(crate) fn finalizers(actual: &Value) -> Option<String> {
+    let list = actual.pointer("/metadata/finalizers").filter(|_| is_deleting(actual))?.as_array()?;
+    let names: Vec<&str> = list.iter().filter_map(Value::as_str).collect();
+    (!names.is_empty()).then(|| format!("finalizer {}", names.join(", ")))
 }
 
 fn failed(key: &ObjectKey) -> impl FnOnce(ClusterError) -> EngineError + '_ {

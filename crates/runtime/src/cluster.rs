@@ -24,8 +24,9 @@ use crate::api_warnings;
 use crate::metrics::Metrics;
 use crate::watches::checked;
 
-/// Deadline of an API call. Watches are not calls: they have an idle timeout of their own.
-pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+/// Deadline of an API call. Above that of the API server, 34 s, within which admission webhooks may hang for 30 s. Watches
+/// are not calls: they have an idle timeout of their own.
+pub const CALL_DEADLINE: Duration = Duration::from_secs(40);
 
 /// Maximum number of calls that wait for a connection.
 const WAITING_CALLS: usize = 1024;

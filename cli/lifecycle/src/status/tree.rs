@@ -4,6 +4,7 @@ use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels};
 use olm_cli_core::output::qualified;
 use olm_revision::immutable::remedies;
+use olm_revision::report::adoptions;
 use serde::Serialize;
 
 use super::health::{Health, Hold, is_paused};
@@ -142,8 +143,11 @@ impl ExtensionState {
         let policy = catalog.and_then(|catalog| catalog.upgrade_constraint_policy.as_ref());
         let migrated = sets.iter().find(|set| is_migrated(set));
         let progressing = conditions::find(&conditions, types::PROGRESSING);
+        let name = extension.metadata.name.clone().unwrap_or_default();
+        let remedies = progressing
+            .map(|Condition { message, .. }| [remedies(message), adoptions(message, &name)].concat());
         Self {
-            name: extension.metadata.name.clone().unwrap_or_default(),
+            name,
             health: Health::of(extension),
             up_to_date: progressing.is_some_and(is_current),
             namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
@@ -157,7 +161,7 @@ impl ExtensionState {
             adopted_from_helm: migrated.and_then(|set| set.metadata.name.clone()),
             holds: Hold::all(extension),
             drift: None,
-            remedies: progressing.map(|condition| remedies(&condition.message)).unwrap_or_default(),
+            remedies: remedies.unwrap_or_default(),
             created: created(&extension.metadata),
             conditions,
             revisions: Vec::new(),

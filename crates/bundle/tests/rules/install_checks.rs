@@ -214,7 +214,7 @@ fn invalid_webhook_fields_fail_install_check() {
             json!({"containerPort": -1}),
             vec![format!(
                 "{of}.clientConfig.service.port is -1, allowed are 1 to 65535: set containerPort of the webhook \
-                 CRD"
+                 definition"
             )],
         ),
         (
@@ -270,7 +270,7 @@ fn invalid_conversion_webhook_fails_install_check() {
         [
             format!(
                 "{of}.clientConfig.service.port is -1, allowed are 1 to 65535: set containerPort of the webhook \
-                 CRD"
+                 definition"
             ),
             format!("{of}.conversionReviewVersions has neither v1 nor v1beta1"),
         ]

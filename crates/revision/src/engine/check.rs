@@ -31,6 +31,8 @@ pub(super) struct ObservedObject {
     pub(super) plan: Plan,
     /// Ownership that a write moves first.
     pub(super) moves: Moves,
+    /// `true` if the revision has applied the object before.
+    pub(super) was_verified: bool,
     /// `true` if `desired` has the storage version of the live CRD instead of that of the revision.
     pub(super) keeps_storage: bool,
 }
@@ -183,6 +185,8 @@ impl<C: Cluster> Engine<C> {
             let tried = self.cluster.apply(&trial(&observed.desired), true).await;
             verdict = tried.map_err(|error| about_object(error, &body));
             observed.plan = Plan::Replace;
+            // The new object has no autoscaler yet.
+            observed.desired = self.desired(revision, content);
         }
         match verdict {
             Ok(outcome) => {
@@ -257,7 +261,8 @@ impl<C: Cluster> Engine<C> {
                 plan = Plan::Keep;
             }
         }
-        Ok(ObservedObject { desired, desired_hash, actual, plan, moves, keeps_storage })
+        let was_verified = live_hash.is_some();
+        Ok(ObservedObject { desired, desired_hash, actual, plan, moves, was_verified, keeps_storage })
     }
 
     /// The CRD `desired` with the live storage version, until every Deployment behind its conversion webhook is

@@ -13,10 +13,12 @@ use crate::fields::Moves;
 use crate::managed_fields::{changed, conflicts};
 use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version, uid};
-use crate::plan::{Plan, metadata_patch, write_body};
+use crate::plan::{Plan, controller, metadata_patch, write_body};
 use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
+use crate::refused_names::refused_names;
 use crate::report::collision;
 use crate::result::{Action, ObjectResult};
+use crate::teardown::finalizers;
 
 /// Maximum number of attempts after conflicts.
 const ATTEMPTS: usize = 3;
@@ -57,8 +59,12 @@ impl<C: Cluster> Engine<C> {
     ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
         let ObservedObject { desired, desired_hash, actual, plan, .. } = observed;
         let key = ObjectKey::of(desired);
-        let contention =
-            self.shared.contentions.delayed(&key, Instant::now()).filter(|_| *plan == Plan::Repair);
+        let (contentions, now) = (&self.shared.contentions, Instant::now());
+        let contention = match plan {
+            Plan::Repair => contentions.delayed(&key, false, now),
+            Plan::Create => contentions.delayed(&key, true, now),
+            _ => None,
+        };
         let (action, live) = match (plan, actual) {
             (Plan::Create | Plan::Adopt | Plan::Repair | Plan::Replace, _) if mode == Mode::Observe => {
                 let (live, why) = (actual.as_ref(), "not applied while paused");
@@ -68,9 +74,21 @@ impl<C: Cluster> Engine<C> {
                 let result = probed(key, Action::Contended, actual, &revision.probes);
                 return Ok((ObjectResult { contention, ..result }, None));
             }
+            (Plan::Create, None) if contention.is_some() => {
+                let why = "missing, because another client deletes it after each creation";
+                let result = unapplied(desired, Action::Contended, None, &revision.probes, why);
+                return Ok((ObjectResult { contention, ..result }, None));
+            }
             (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, observed, actual).await?,
             (Plan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
                 return Ok((self.awaited(key, actual, &revision.probes).await, None));
+            }
+            (Plan::AwaitDeletion, Some(actual))
+                if !controller(actual).is_some_and(|one| revision.owner.is(one)) =>
+            {
+                let held = finalizers(actual).map(|names| format!(": {names}")).unwrap_or_default();
+                let waits = format!("waiting for the deletion of {}{held}", key.kind_first());
+                return Ok((awaited(key, actual, &revision.probes, waits), None));
             }
             (Plan::Replace, Some(actual)) if !self.delete(&key, actual).await? => {
                 let waits = format!("waiting for the deletion of {}, which is replaced", key.kind_first());
@@ -95,7 +113,10 @@ impl<C: Cluster> Engine<C> {
         }
         if let (Plan::Repair, Some(actual), Action::Updated | Action::Recovered) = (plan, actual, action) {
             let changed = changed(desired, actual);
-            result.contention = Some(self.shared.contentions.record(&result.key, &changed, Instant::now()));
+            result.contention = Some(contentions.record(&result.key, &changed, Instant::now()));
+        }
+        if *plan == Plan::Create && (observed.was_verified || contentions.was_deleted(&result.key)) {
+            result.contention = Some(contentions.record_deletion(&result.key, Instant::now()));
         }
         let verified = VerifiedObject::of(&self.shared.observed_versions, &result, *desired_hash, &live);
         Ok((result, verified))
@@ -164,7 +185,7 @@ impl<C: Cluster> Engine<C> {
 
 pub(super) fn probed(key: ObjectKey, action: Action, live: &Value, probes: &Probes) -> ObjectResult {
     let probe = probes.probe(live);
-    let cause = || of_deployment(live).map(|cause| cause.text).unwrap_or_default();
+    let cause = || of_deployment(live).map_or_else(|| refused_names(live), |cause| cause.text);
     let not_ready = (!probe.is_ready()).then(|| failure_line(live, &probe) + &cause());
     ObjectResult { not_ready, ..ObjectResult::new(key, action, probe) }
 }

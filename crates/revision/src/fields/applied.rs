@@ -5,17 +5,18 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::object::{gvk, is_built_in, is_crd, map_mut, text};
 
 /// Pod specs of the built-in workload kinds, and of a Pod.
-const POD_SPECS: [&str; 3] = ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec", "/spec"];
+pub(super) const POD_SPECS: [&str; 3] =
+    ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec", "/spec"];
 /// Port of a webhook whose definition has none, as in classic OLM.
 const WEBHOOK_PORT: u16 = 443;
 
 /// The object as it is applied: `stringData` of a Secret as `data`, no `rules` in an aggregated ClusterRole, the last of
-/// several variables of one name, and a port for each webhook.
+/// several variables of one name, a port for each webhook, and the types of a NetworkPolicy.
 pub fn applied(content: &Value) -> Value {
     let mut object = content.clone();
     let gvk = gvk(&object);
@@ -28,6 +29,7 @@ pub fn applied(content: &Value) -> Value {
             let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut);
             webhooks.into_iter().flatten().for_each(set_port);
         }
+        ("networking.k8s.io", "NetworkPolicy") => set_policy_types(&mut object),
         _ if is_crd(&gvk) => object.pointer_mut("/spec/conversion/webhook").into_iter().for_each(set_port),
         _ => {}
     }
@@ -65,6 +67,17 @@ fn encode_string_data(secret: &mut Value) {
 fn set_port(webhook: &mut Value) {
     if let Some(port) = webhook.pointer_mut("/clientConfig/service/port").filter(|port| **port == 0) {
         *port = WEBHOOK_PORT.into();
+    }
+}
+
+/// Sets the types of a policy without any as the API server does. It derives them once, and never again when the rules
+/// change.
+fn set_policy_types(policy: &mut Value) {
+    let Some(Value::Object(spec)) = policy.get_mut("spec") else { return };
+    let has = |field: &str| spec.get(field).is_some_and(|list| list != &json!([]) && !list.is_null());
+    if !has("policyTypes") {
+        let types = if has("egress") { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+        spec.insert("policyTypes".to_owned(), types);
     }
 }
 
@@ -120,8 +133,6 @@ pub(crate) fn ambiguous_variable(content: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn container(env: Value) -> Value {
@@ -201,6 +212,20 @@ mod tests {
         };
         assert_eq!(applied(&role(json!({}))).get("rules"), None);
         assert_eq!(applied(&role(json!(null)))["rules"], json!([]));
+    }
+
+    #[test]
+    fn policy_without_types_is_applied_with_those_of_its_rules() {
+        let policy = |spec: Value| json!({"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "spec": spec});
+        for (spec, expected) in [
+            (json!({}), json!({"policyTypes": ["Ingress"]})),
+            (json!({"policyTypes": [], "egress": []}), json!({"policyTypes": ["Ingress"], "egress": []})),
+            (json!({"egress": [{}]}), json!({"policyTypes": ["Ingress", "Egress"], "egress": [{}]})),
+            (json!({"policyTypes": ["Egress"]}), json!({"policyTypes": ["Egress"]})),
+            (json!({"policyTypes": "Egress"}), json!({"policyTypes": "Egress"})),
+        ] {
+            assert_eq!(applied(&policy(spec)), policy(expected));
+        }
     }
 
     // docs/design/bundles.md#webhook-services

@@ -49,6 +49,13 @@ pub fn blocking(desired: &Value, actual: &Value, rejected: &[String]) -> Blockin
     for path in rejected {
         let mut found = Vec::new();
         place.find(&steps(path), &mut found);
+        // The apply removes fields that are ours alone.
+        if found
+            .iter()
+            .all(|field| !field.sets.is_empty() && field.sets.iter().all(|(entry, _)| is_ours(entry)))
+        {
+            found = place.dropped(&steps(path));
+        }
         is_explained &= found.iter().any(|field| field.sets.is_empty());
         for field in found {
             if field.sets.is_empty() {
@@ -116,22 +123,38 @@ impl<'a> Place<'a> {
         match steps {
             [] => {}
             [name] => found.extend(self.contradictions(name)),
-            [step, below @ ..] => {
-                let sets = match (step.parse(), self.actual) {
-                    (Ok(index), Value::Array(_)) => self.keys(index),
-                    _ => BTreeSet::from([format!("f:{step}")]),
-                };
-                sets.iter().filter_map(|set| self.enter(set)).for_each(|place| place.find(below, found));
-            }
+            [step, below @ ..] => self.below(step).for_each(|place| place.find(below, found)),
         }
+    }
+
+    /// Entries of lists on the way to the field at `steps` that the new content drops, and that other appliers keep
+    /// although they list only a part.
+    fn dropped(&self, steps: &[&str]) -> Vec<Self> {
+        let [step, below @ ..] = steps else { return Vec::new() };
+        let is_dropped = |place: &Self| place.is_entry() && place.desired.is_none();
+        self.below(step)
+            .flat_map(|place| if is_dropped(&place) { vec![place] } else { place.dropped(below) })
+            .collect()
+    }
+
+    /// Places at a step of a path.
+    fn below(&self, step: &str) -> impl Iterator<Item = Self> {
+        let sets = match (step.parse(), self.actual) {
+            (Ok(index), Value::Array(_)) => self.keys(index),
+            _ => BTreeSet::from([format!("f:{step}")]),
+        };
+        sets.into_iter().filter_map(|set| self.enter(&set))
+    }
+
+    fn is_entry(&self) -> bool {
+        self.steps.last().is_some_and(|step| step.starts_with("k:"))
     }
 
     fn contradictions(&self, name: &str) -> Vec<Self> {
         let is_new = self.actual.get(name).is_none()
             && self.desired.is_some_and(|desired| desired.get(name).is_some());
-        let is_entry = self.steps.last().is_some_and(|step| step.starts_with("k:"));
         let names: Vec<&str> = match self.actual.as_object() {
-            Some(fields) if is_new && is_entry => fields.keys().map(String::as_str).collect(),
+            Some(fields) if is_new && self.is_entry() => fields.keys().map(String::as_str).collect(),
             _ => vec![name],
         };
         let fields = names.into_iter().filter_map(|name| self.enter(&format!("f:{name}")));

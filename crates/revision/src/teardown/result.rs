@@ -15,6 +15,8 @@ pub struct TeardownResult {
     /// Custom resources of CustomResourceDefinitions that are being deleted, see
     /// [`crate::cluster::Instances::summary`].
     pub terminating: Vec<String>,
+    /// Other objects that are being deleted and have finalizers, with these.
+    pub held: Vec<String>,
     /// Objects whose deletion, or change of owner, the API server denies, which are also in `waiting`, with its message.
     pub denied: Vec<(ObjectKey, String)>,
     /// `true` if only CustomResourceDefinitions can be removed yet.
@@ -49,10 +51,10 @@ impl TeardownResult {
         self.denied.iter().map(line).collect::<Vec<_>>().join("; ")
     }
 
-    /// What the removal waits for: custom resources, and objects whose deletion is denied.
+    /// What the removal waits for: custom resources, objects with finalizers, and objects whose deletion is denied.
     pub fn awaited(&self) -> Vec<String> {
         let denied = (!self.denied.is_empty()).then(|| format!("{DENIED}{}", self.denials()));
-        self.terminating.iter().cloned().chain(denied).collect()
+        self.terminating.iter().chain(&self.held).cloned().chain(denied).collect()
     }
 
     /// `true` if all objects to remove are gone.
@@ -79,10 +81,11 @@ mod tests {
             waiting: vec![key("a"), key("b")],
             denied: vec![denied("a")],
             terminating: vec!["1 x".to_owned()],
+            held: vec!["y: finalizer f".to_owned()],
             ..TeardownResult::default()
         };
         let text = "deletions that are denied: /v1, Kind=ConfigMap ns/a: policy p";
-        assert_eq!(result.awaited(), ["1 x", text]);
+        assert_eq!(result.awaited(), ["1 x", "y: finalizer f", text]);
         let result = result.without(vec![denied("a"), denied("c")]);
         assert_eq!((&result.waiting, result.is_complete()), (&vec![key("b")], false));
         assert_eq!(

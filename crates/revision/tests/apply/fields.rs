@@ -346,3 +346,56 @@ async fn fields_are_owned_again_after_managed_fields_were_removed() {
     fixture.complete(&second).await;
     assert_eq!(fixture.get(&new).await.unwrap()["data"], json!({"kept": "2", "other": "1"}));
 }
+
+// Another applier lists a part of an entry that a new version drops, so that the rest would be invalid.
+#[tokio::test]
+async fn applier_that_keeps_a_dropped_entry_is_named() {
+    let fixture = &Fixture::start().await;
+    let ns = "kept-entry";
+    fixture.namespace(ns).await;
+    let new = deployment(ns, "op");
+    let mut old = new.clone();
+    let sidecar = json!({"name": "sidecar", "image": "example.test/sidecar"});
+    old["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(sidecar);
+    let mut first = fixture.revision(ns, 1, vec![phase("deploy", &[&old])]).await;
+    first.probes = Default::default();
+    fixture.complete(&first).await;
+    let env = json!([{"name": "B", "value": "x"}]);
+    let part = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": old["metadata"],
+        "spec": {"template": {"spec": {"containers": [{"name": "sidecar", "env": env}]}}}});
+    apply_as(fixture, "gitops", &part).await;
+    let mut second = fixture.revision(ns, 2, vec![phase("deploy", &[&new])]).await;
+    second.siblings = vec![first.owner.uid.clone()];
+    second.probes = Default::default();
+    let blocker = fixture.reconcile(&second).await.blocker().unwrap();
+    let remedy = "; .spec.template.spec.containers[name=\"sidecar\"], set by field manager \"gitops\", is in the way: remove \
+                  it from the object with `kubectl edit`";
+    assert!(blocker.ends_with(remedy), "{blocker}");
+}
+
+// docs/design/apply.md#contention
+#[tokio::test]
+async fn creations_of_an_object_that_is_deleted_again_back_off() {
+    let fixture = &Fixture::start().await;
+    let ns = "deleted-again";
+    fixture.namespace(ns).await;
+    let map = config_map(ns, "a", json!({"k": "v"}));
+    let revision = fixture.revision(ns, 1, vec![phase("a", &[&map])]).await;
+    fixture.complete(&revision).await;
+    for count in 1..=5 {
+        fixture.delete(&map).await;
+        let result = fixture.complete(&revision).await;
+        assert_eq!(actions(&result), [Action::Created]);
+        let contention = result.phases[0].objects[0].contention.clone().unwrap();
+        assert_eq!((contention.fields[0].count, contention.begins()), (count, count == 5));
+    }
+    fixture.delete(&map).await;
+    for _ in 0..2 {
+        let result = fixture.reconcile(&revision).await;
+        assert_eq!(actions(&result), [Action::Contended]);
+        assert!(!result.is_complete() && result.next_correction().is_some());
+        let line = "Object ConfigMap.v1 deleted-again/a: missing, because another client deletes it after each creation";
+        assert_eq!(result.probe_failures().as_deref(), Some(line));
+    }
+    assert_eq!(fixture.get(&map).await, None);
+}

@@ -6,6 +6,7 @@
 extern crate olm_tokio as tokio;
 
 mod conversion;
+mod derived;
 mod fields;
 mod fixture;
 mod namespaces;

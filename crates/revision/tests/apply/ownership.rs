@@ -293,3 +293,42 @@ async fn reordered_environment_changes_the_pod_template() {
         assert_eq!(found["spec"]["template"]["spec"]["containers"][0]["env"], env(after), "{case}");
     }
 }
+
+// A backup is restored by a client that then owns every field, so that no later version could remove one.
+#[tokio::test]
+async fn restored_copy_loses_what_the_next_version_drops() {
+    let fixture = &mut Fixture::start().await;
+    let ns = "restored-copy";
+    fixture.namespace(ns).await;
+    let mut old = deployment(ns, "op");
+    let proxy = json!({"name": "proxy", "image": "example.test/proxy"});
+    old["spec"]["template"]["spec"]["containers"].as_array_mut().unwrap().push(proxy);
+    let map = config_map(ns, "a", json!({"k": "v", "dropped": "v"}));
+    let objects = [&old, &map];
+    let mut first = fixture.revision(ns, 1, vec![phase("deploy", &objects)]).await;
+    first.probes = Default::default();
+    fixture.complete(&first).await;
+    for object in objects {
+        let mut copy = fixture.get(object).await.unwrap();
+        for field in ["managedFields", "ownerReferences", "uid", "resourceVersion"] {
+            copy["metadata"].as_object_mut().unwrap().remove(field);
+        }
+        copy["metadata"]["annotations"]["note"] = json!("by hand");
+        fixture.delete(object).await;
+        fixture.create(&copy).await;
+    }
+    fixture.restart();
+    fixture.complete(&first).await;
+    assert_eq!(actions(&fixture.complete(&first).await), [Action::Idle, Action::Idle]);
+    let new = deployment(ns, "op");
+    let smaller = config_map(ns, "a", json!({"k": "v"}));
+    let mut second = fixture.revision(ns, 2, vec![phase("deploy", &[&new, &smaller])]).await;
+    second.siblings = vec![first.owner.uid.clone()];
+    second.probes = Default::default();
+    fixture.complete(&second).await;
+    let live = fixture.get(&new).await.unwrap();
+    assert_eq!(live["spec"]["template"]["spec"]["containers"].as_array().unwrap().len(), 1, "{live}");
+    let live = fixture.get(&smaller).await.unwrap();
+    assert_eq!(live["data"], json!({"k": "v"}));
+    assert_eq!(live["metadata"]["annotations"]["note"], "by hand");
+}

@@ -1,6 +1,7 @@
 //! Removal of revisions.
 
 use olm_revision::engine::Revision;
+use olm_revision::plan::Owner;
 use olm_revision::result::Action;
 use olm_revision::teardown::{CrdPolicy, TeardownOptions};
 use serde_json::{Value, json};
@@ -293,4 +294,30 @@ async fn conversion_webhook_is_removed_from_a_kept_crd() {
     stored(json!(["v1"])).await;
     assert!(until(removed).await.is_complete());
     assert_eq!(fixture.get(&crd).await.unwrap()["spec"]["conversion"], json!({"strategy": "None"}));
+}
+
+#[tokio::test]
+async fn objects_that_finalizers_hold_are_named() {
+    let fixture = &Fixture::start().await;
+    let ns = "held";
+    fixture.namespace(ns).await;
+    let map = config_map(ns, "a", json!({}));
+    let revision = fixture.revision(ns, 1, vec![phase("deploy", &[&map])]).await;
+    fixture.complete(&revision).await;
+    let finalizers = |list: Value| json!({"metadata": {"finalizers": list}});
+    fixture.edit(&map, finalizers(json!(["acme.example/a", "acme.example/b"]))).await;
+    let options = TeardownOptions { is_final: true, ..TeardownOptions::default() };
+    fixture.engine.teardown(&revision, &options).await.unwrap();
+    let result = fixture.engine.teardown(&revision, &options).await.unwrap();
+    assert_eq!(result.awaited(), ["ConfigMap.v1 held/a: finalizer acme.example/a, acme.example/b"]);
+
+    // A new installation waits for it, too.
+    let again = fixture.revision("held-again", 1, vec![phase("deploy", &[&map])]).await;
+    let again = Revision { owner: Owner { extension: ns.to_owned(), ..again.owner.clone() }, ..again };
+    let result = fixture.reconcile(&again).await;
+    let waits = "waiting for the deletion of ConfigMap.v1 held/a: finalizer acme.example/a, acme.example/b";
+    assert_eq!(result.blocker().as_deref(), Some(waits));
+    fixture.edit(&map, finalizers(json!([]))).await;
+    until(async || fixture.get(&map).await.is_none().then_some(())).await;
+    fixture.complete(&again).await;
 }

@@ -269,3 +269,32 @@ async fn terminating_namespace_and_quota_block_the_phase() {
     fixture.delete(&quota).await;
     until(async || fixture.reconcile(&revision).await.is_complete().then_some(())).await;
 }
+
+#[tokio::test]
+async fn taken_names_of_a_crd_are_explained() {
+    let fixture = &Fixture::start().await;
+    let [mut old, mut new] = [crd("olders", "Older"), crd("newers", "Newer")];
+    for one in [&mut old, &mut new] {
+        one["spec"]["names"]["shortNames"] = json!(["taken"]);
+    }
+    fixture.create(&old).await;
+    until(async || {
+        let live = fixture.get(&old).await?;
+        live["status"]["conditions"]
+            .as_array()?
+            .iter()
+            .any(|one| one["type"] == "NamesAccepted")
+            .then_some(())
+    })
+    .await;
+    let revision = fixture.revision("taken-names", 1, vec![phase("crds", &[&new])]).await;
+    let line = until(async || {
+        let line = fixture.reconcile(&revision).await.probe_failures()?;
+        line.contains("names are not accepted").then_some(line)
+    })
+    .await;
+    assert!(
+        line.contains("\"taken\" is already in use: change the names of the other CRD of group acme.example"),
+        "{line}"
+    );
+}
