@@ -151,8 +151,8 @@ async fn other_objects_than_the_listed_ones_block_the_revision() {
     create_extension(&fixture, &digest(&[])).await;
     fixture.until_condition("demo", types::PROGRESSING, &blocked("ConfigMap ns/kept")).await;
     fixture.annotate("demo", &[("adopt", Some("all"))]).await;
-    let invalid = "InvalidAnnotation annotation ext.olm.operatorframework.io/adopt holds upgrades: unknown value \"all\", \
-                   allowed are the digest of the objects to adopt, sha256: and 64 hexadecimal digits";
+    let invalid = "InvalidAnnotation annotation ext.olm.operatorframework.io/adopt holds upgrades: unknown value \
+                   \"all\", allowed: the digest of the objects to adopt, sha256: and 64 hexadecimal digits";
     fixture.until_event("demo", invalid).await;
 
     // An object appeared after the list was made, and another one was replaced.

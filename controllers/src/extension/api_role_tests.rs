@@ -74,7 +74,7 @@ async fn annotation_adds_and_removes_roles_with_new_revisions() {
     fixture.succeed("demo-4").await;
     assert_eq!(roles(&fixture, "demo-4").await, [""; 0]);
     let event = "InvalidAnnotation annotation ext.olm.operatorframework.io/aggregate-api-roles has no effect: unknown \
-                value \"yes\", allowed are true, false";
+                 value \"yes\", allowed: true, false";
     fixture.until_event("demo", event).await;
 }
 

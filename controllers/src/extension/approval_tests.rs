@@ -133,8 +133,8 @@ async fn closed_window_holds_an_upgrade_and_an_open_one_does_not() {
     assert_eq!(fixture.revisions().await, ["demo-1"]);
     // An invalid window never opens.
     fixture.annotate("demo", &[("upgrade-window", Some("sometimes"))]).await;
-    let events = "InvalidAnnotation annotation ext.olm.operatorframework.io/upgrade-window holds upgrades: unknown value \
-                  \"sometimes\", allowed are windows such as `0 22 * * 6 4h Europe/Berlin`, separated by semicolons";
+    let events = "InvalidAnnotation annotation ext.olm.operatorframework.io/upgrade-window holds upgrades: unknown \
+                  value \"sometimes\", allowed: windows such as `0 22 * * 6 4h Europe/Berlin`, separated by semicolons";
     fixture.until_event("demo", events).await;
     let closed = |extension: &ClusterExtension| {
         message(extension, types::UPGRADE_AVAILABLE, "True/OutsideWindow")

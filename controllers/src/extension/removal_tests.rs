@@ -75,8 +75,8 @@ async fn deletion_follows_uninstall_policy() {
     let fixture = Fixture::start().await;
     installed(&fixture, &json!({})).await;
     fixture.annotate("demo", &[("uninstall-policy", Some("Keep"))]).await;
-    let note = "InvalidAnnotation annotation ext.olm.operatorframework.io/uninstall-policy counts as BlockIfInUse: unknown value \
-                \"Keep\", allowed are Delete, KeepCRDs, BlockIfInUse";
+    let note = "InvalidAnnotation annotation ext.olm.operatorframework.io/uninstall-policy counts as BlockIfInUse: \
+                unknown value \"Keep\", allowed: Delete, KeepCRDs, BlockIfInUse";
     fixture.until_event("demo", note).await;
     let written =
         fixture.eventually("the policy annotation", async || policy(&fixture, "demo-1").await).await;

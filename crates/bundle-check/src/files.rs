@@ -27,11 +27,11 @@ pub(crate) fn repeated_keys(file: &str, repeated: &[RepeatedKey], findings: &mut
         let name = key.path.last().map(String::as_str).unwrap_or_default();
         let advice = match (key.path.len(), name) {
             (1, "apiVersion" | "kind" | "metadata" | "spec") => {
-                "separate two objects by a line `---`, else only the last one exists"
+                "separate objects with a line `---`; otherwise only the last one is read"
             }
             _ => "only the last value is used: remove one of the two",
         };
-        let message = format!("the key is in line {}, too: {advice}", key.first);
+        let message = format!("the key is also on line {}: {advice}", key.first);
         let location = Location { path: key.path.clone(), ..Location::line(file, Some(key.line)) };
         findings.add(&rule::FILE_6, location, message);
     }

@@ -150,8 +150,7 @@ fn unknown_values_have_their_safe_effect_and_are_reported() {
             _ => "has no effect",
         };
         format!(
-            "annotation ext.olm.operatorframework.io/{key} {effect}: unknown value {value}, \
-             allowed are {allowed}"
+            "annotation ext.olm.operatorframework.io/{key} {effect}: unknown value {value}, allowed: {allowed}"
         )
     });
     assert_eq!(told, expect);

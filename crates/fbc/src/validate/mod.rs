@@ -123,12 +123,12 @@ pub fn repeated_key_warnings(meta: &Meta) -> impl Iterator<Item = Finding> {
             ([name], _)
                 if ["schema", "package", "name", "entries", "properties"].contains(&name.as_str()) =>
             {
-                "separate two objects by a line `---`, else only the last one exists"
+                "separate objects with a line `---`; otherwise only the last one is read"
             }
             _ => "only the last value is used: remove one of the two",
         };
         let message =
-            format!("the key {} is in line {}, too: {advice}", quote(&key.path.join(".")), key.first);
+            format!("the key {} is also on line {}: {advice}", quote(&key.path.join(".")), key.first);
         warning(message, Origin { line: key.line, ..meta.origin.clone() })
     })
 }
@@ -137,7 +137,7 @@ pub fn repeated_key_warnings(meta: &Meta) -> impl Iterator<Item = Finding> {
 pub(crate) enum Fault {
     /// An object cannot be loaded.
     Load(String),
-    /// The objects are no valid catalog.
+    /// The objects are not a valid catalog.
     Model(String),
 }
 
