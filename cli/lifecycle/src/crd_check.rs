@@ -165,7 +165,7 @@ async fn crds(path: &str, session: &Session) -> Result<BTreeMap<String, Value>, 
 /// Checks replacing `old` with `new`.
 ///
 /// # Errors
-/// One of them is no CustomResourceDefinition that can be compared.
+/// One of them is not a CustomResourceDefinition that can be compared.
 pub(crate) fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> Result<CrdResult, CliError> {
     let findings = match new {
         Some(new) => check(old, new).map_err(CliError::operational)?,
