@@ -33,17 +33,17 @@ use self::rule::{RULES, Rule, Severity};
 pub(crate) use self::system::{SystemHealth, system_health};
 
 /// First lines of the command's help.
-pub const ABOUT: &str = "Find faults of an installation, and what to do about them
+pub const ABOUT: &str = "Find faults of an installation and their remedies
 
 Reads the objects of OLM: ClusterCatalogs, ClusterExtensions and their revisions, the pods, logs and readiness checks \
 of the servers, their certificates and pull Secrets (their values are not printed), CA bundles of webhooks, Leases, \
 Services, NetworkPolicies, other installations, and packages of classic OLM. Each finding has a rule, a severity, the \
 object, what was found, a remedy, and the section of the documentation. --rules lists all rules.
 
-Changes nothing: the admission webhook is called by a dry run. What you may not read is named on standard error, and \
-the rest is checked.
+Changes nothing: the admission webhook is called by a dry run. Objects that you may not read are named on standard \
+error, and the rest is checked.
 
---bundle writes an archive to send with a question: findings, objects and logs. It removes data of Secrets and \
+--bundle writes an archive for a support request: findings, objects and logs. It removes data of Secrets and \
 ConfigMaps, environment variables, fields with secret names, tokens, Authorization headers, private keys, and \
 passwords in URLs. Names of objects, hosts and images remain. A secret in another form is not recognized: review the \
 archive before you send it.";
@@ -56,7 +56,7 @@ archive before you send it.";
 
 Examples:
   {olm} doctor
-  {olm} doctor --bundle support.tar.gz           # to send with a question
+  {olm} doctor --bundle support.tar.gz           # for a support request
   {olm} doctor -o json | jq -r '.findings[] | select(.severity == \"Error\") | .remedy'
   {olm} doctor --rules")]
 pub struct DoctorArgs {

@@ -135,7 +135,7 @@ rules! {
         "Several catalogs with the same priority have the package"
         "Raise spec.priority of one ClusterCatalog, or select one with spec.source.catalog.selector"
     NOT_SERVED "RESOLVE-3" Error UNSERVED ["catalog …is not being served"]
-        "A selected catalog has no content, so that a better bundle in it may be missed"
+        "A selected catalog has no content, so a better bundle in it may be missed"
         "Repair the ClusterCatalog, exclude it with the selector, or set its availabilityMode: Unavailable"
     DEPENDENCY "RESOLVE-4" Error REQUIRED ["has a dependency declared via property…which is currently not supported"]
         "The bundle requires other packages"
@@ -192,7 +192,7 @@ rules! {
         "The API server cannot call an admission webhook of another component"
         "Repair the server, the Service or the CA bundle of the webhook that the message names"
     ROLLOUT "ROLLOUT-1" Warning ROLLING ["Revision …is rolling out."]
-        "An object of the new revision fails its probe, so that the rollout does not end"
+        "An object of the new revision fails its probe, so the rollout does not complete"
         "Find the cause in the status, the Events and the pods of the object; `olm status NAME` names it"
     DEADLINE "ROLLOUT-2" Error ROLLING ["Revision has not rolled out for"]
         "The rollout exceeds its progress deadline"
@@ -210,7 +210,7 @@ rules! {
         "operator-controller reverted changes of objects of the extension"
         "Change spec.config or the bundle instead of the objects"
     GONE "UPGRADE-4" Warning UNEXPECTED []
-        "No catalog has the installed bundle any more, so that it has no upgrade edge"
+        "No catalog has the installed bundle any more, so it has no upgrade edge"
         "Add the bundle to a catalog, or move to another version with upgradeConstraintPolicy: SelfCertified"
     ANNOTATION "ANNOTATION-1" Warning WITHOUT_MESSAGE []
         "An annotation of an extension has an unknown value, which has the safe effect"
@@ -222,7 +222,7 @@ rules! {
         "The image has no valid catalog"
         "List the findings with `olm validate IMAGE`, and publish a corrected image"
     CATALOG_WEBHOOK "CATALOG-3" Error WEBHOOK ["failed calling webhook \"inject-metadata-name.olm.operatorframework.io\""]
-        "catalogd's admission webhook does not answer, so that ClusterCatalogs cannot be changed"
+        "catalogd's admission webhook does not answer, so ClusterCatalogs cannot be changed"
         "Repair catalogd, its Service, or the network between API server and pod; check the CA bundle of the webhook"
     DELETING "DELETE-1" Error DELETION []
         "The deletion hangs"
@@ -246,7 +246,7 @@ rules! {
         "An object has a finalizer whose controller does not run"
         "Check that object, and the controller of its finalizer"
     UNKNOWN_OBJECTS "DELETE-8" Error DELETION ["objects of revision …are unknown: "]
-        "A Secret of the revision was lost, so that its objects are not known"
+        "A Secret of the revision was lost, so its objects are not known"
         "Create the ClusterExtension again, or delete the revision"
     DENIED_DELETIONS "DELETE-9" Error DELETION
         ["deletions that are denied: ", "deletions are denied: ", "objects are left, because their deletion is denied: "]
@@ -298,7 +298,7 @@ rules! {
         "The CA bundle of a webhook does not accept the certificate of its server"
         "See the log of the issuer; operator-controller writes the bundle of its own certificates again while it leads"
     CA_MISSING "CERT-4" Error WITHOUT_MESSAGE []
-        "A webhook of an extension has no CA bundle, so that the API server cannot call it"
+        "A webhook of an extension has no CA bundle, so the API server cannot call it"
         "Check that the certificate provider of operator-controller runs: cert-manager, service-ca, or the built-in one"
     CA_EXPIRED "CERT-5" Error WITHOUT_MESSAGE []
         "The certificate authority of the built-in certificates is not valid now"
@@ -310,7 +310,7 @@ rules! {
         "NetworkPolicies isolate a server, and none of them allows its traffic"
         "Apply the NetworkPolicies of the install file again, or allow the traffic"
     NO_LEADER "LEASE-1" Error WITHOUT_MESSAGE []
-        "No replica renews the Lease, so that nothing is reconciled"
+        "No replica renews the Lease, so nothing is reconciled"
         "Read the logs of the pods; check that they can reach the API server"
     SECOND "INSTALLATION-1" Error WITHOUT_MESSAGE []
         "OLM v1 is installed in several namespaces, and only the oldest one leads"
