@@ -181,7 +181,7 @@ pub(super) async fn write(access: &ObjectAccess<'_>, backup: &Backup) -> Result<
         if let Some(left) = access.get(&id).await? {
             if left["metadata"]["labels"] != secret["metadata"]["labels"] {
                 return Err(CliError::findings(format!(
-                    "{id} exists, and is no backup of this migration: rename it"
+                    "{id} exists, and is not a backup of this migration: rename it"
                 )));
             }
             access.delete(&ObjectId::of(&left), None, Dependents::Delete).await?;

@@ -266,7 +266,7 @@ fn other_objects_that_share_the_package_are_named() {
     // The orphan has no package name.
     assert_eq!((reports[0].csv.as_str(), ids(0)), ("shade.v1.0.0", vec!["STATE-6"]));
     assert_eq!(ids(1), ["STATE-5", "DECISION-6", "SETTING-5", "DECISION-1", "NOTE-1"]);
-    // The copy in the namespace of the twin is no installation.
+    // The copy in the namespace of the twin is not an installation.
     assert_eq!(ids(2), ["STATE-1", "STATE-5", "STATE-3", "DECISION-1"]);
     assert_eq!((reports[1].class, reports[2].class), (Class::NotPossible, Class::NotPossible));
 }

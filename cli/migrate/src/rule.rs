@@ -67,7 +67,7 @@ rules! {
         "The Subscription has manual approval"
         "The ClusterExtension gets the annotation approval: ManualUpgrades"
     CATALOG "SETTING-4" ReadyWithSetting
-        "The CatalogSource is no ClusterCatalog yet"
+        "The CatalogSource is not a ClusterCatalog yet"
         "Create a ClusterCatalog with the image of the CatalogSource, such as by `olm catalog create`"
     CONDITION "SETTING-5" ReadyWithSetting
         "The operator uses its OperatorCondition"

@@ -150,7 +150,7 @@ mod tests {
         };
         let cases: [(&[&str], Vec<String>); 8] = [
             (&["c: 1.0.0, 1.1.0<1.0.0, 2.0.0<1.1.0"], vec![]),
-            // A channel that ends is no dead end.
+            // A channel that ends is not a dead end.
             (&["c: 1.0.0, 1.0.1<1.0.0", "d: 1.1.0"], vec![]),
             // 1.0.1 was released after 1.1.0, which does not follow it.
             (&["c: 1.0.0, 1.0.1<1.0.0, 1.1.0<1.0.0"], vec![gap("p.v1.0.1", "1.0", "c")]),
@@ -160,7 +160,7 @@ mod tests {
             // Not the last patch of its minor version.
             (&["c: 1.0.0, 1.0.1, 1.1.0<1.0.1"], vec![stranded("p.v1.0.0", "c")]),
             (&["c: 1.0.0, 1.0.1", "d: 1.0.0, 1.0.1"], vec![stranded("p.v1.0.0", "c, d")]),
-            // A way back is no way on.
+            // A downgrade is not an upgrade.
             (&["c: 1.0.0!1.1.0, 1.1.0, 1.2.0<1.0.0"], vec![gap("p.v1.1.0", "1.1", "c")]),
         ];
         for (channels, expected) in cases {

@@ -43,7 +43,7 @@ With --state, an interrupted run is resumed: images that passed are recorded in 
 and the next run skips them as long as bundle and flags are the same. All others are checked again. The file is deleted \
 once all images pass.
 
-A bundle has no way on if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
+A bundle is a dead end if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
 the last patch of a minor version and its channel continues without it (GRAPH-5). A patch that is released after the \
 next minor version causes this if that minor version neither replaces nor skips it. A skipRange with higher versions \
 makes an upgrade of a downgrade, and one without lower versions has no effect (GRAPH-6).";

@@ -90,7 +90,7 @@ impl<'a> PlanContext<'a> {
         Ok(context)
     }
 
-    /// Looks for the installed bundles of CatalogSources that are no ClusterCatalogs in their images. A bundle that is
+    /// Looks for the installed bundles of CatalogSources that are not ClusterCatalogs in their images. A bundle that is
     /// not there becomes a finding.
     async fn look_into_sources(&mut self) -> Result<(), CliError> {
         let is_new =
