@@ -1,4 +1,4 @@
-//! Governed upgrades against real servers: approvals and upgrade windows over time, and writes at rest.
+//! Upgrades with rules of approval against real servers: approvals and upgrade windows over time, and writes at rest.
 
 // A failed step ends the test.
 #![allow(clippy::unwrap_used, clippy::panic)]

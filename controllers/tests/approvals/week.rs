@@ -1,4 +1,4 @@
-//! A week of governed upgrades, its time simulated: approvals, upgrade windows, reports of operators and catalogs change
+//! A simulated week of upgrades with rules of approval: approvals, upgrade windows, reports of operators and catalogs change
 //! at random, against real servers. Nothing is installed without its approval or outside of its window, everything else
 //! is, and what never becomes ready is rolled back.
 
