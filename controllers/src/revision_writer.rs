@@ -189,7 +189,7 @@ impl RevisionWriter {
             let found = within_deadline(self.sets.get_opt(&current.name_any())).await;
             let found =
                 found.map_err(|error| InstallError::api(&error))?.filter(|set| set.uid() == current.uid());
-            let Some(found) = found else { return Err(InstallError::retry("it is gone")) };
+            let Some(found) = found else { return Err(InstallError::retry("it no longer exists")) };
             // Read after the revision: an orphaning from now on changes its resourceVersion.
             self.require_extension(&desired).await?;
             desired.metadata.resource_version = found.metadata.resource_version;
@@ -204,7 +204,7 @@ impl RevisionWriter {
     async fn require_extension(&self, set: &ClusterObjectSet) -> Result<(), InstallError> {
         for owner in set.owner_references() {
             if !extension_stays(&self.client, owner).await? {
-                return Err(InstallError::retry("its extension is about to go"));
+                return Err(InstallError::retry("its ClusterExtension is deleted or being deleted"));
             }
         }
         Ok(())
@@ -266,7 +266,8 @@ impl RevisionWriter {
         let found = api_request(self.sets.get_opt(&name), "creating new Revision").await?;
         match found.and_then(|found| foreign(&found, desired)) {
             Some(why) => Err(InstallError::retry(format!(
-                "creating new Revision: ClusterObjectSet {name:?} exists and is not of this extension: {why}"
+                "creating new Revision: ClusterObjectSet {name:?} already exists and does not belong to this \
+                 extension: {why}"
             ))),
             None => Ok(()),
         }
@@ -296,7 +297,7 @@ impl RevisionWriter {
         let found = api_request(self.secrets.get_opt(&name), &context).await?;
         found.filter(is_same).ok_or_else(|| {
             InstallError::retry(format!(
-                "{context}: one of this name exists that is going, not immutable, or of other content"
+                "{context}: a Secret of this name exists and is being deleted, mutable, or of different content"
             ))
         })
     }

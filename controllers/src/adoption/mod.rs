@@ -212,8 +212,8 @@ impl Adoption {
 
 fn not_owned(names: &str) -> String {
     format!(
-        "Helm release {names} is not adopted: the ClusterExtension does not own its Secret; if it is of this extension, as \
-         after a restore, set annotation {}=<name of the Secret>; else delete the Secret",
+        "Helm release {names} is not adopted: the ClusterExtension does not own its Secret; if the release belongs to \
+         this extension, as after a restore, set annotation {}=<name of the Secret>; otherwise delete the Secret",
         annotations::EXT_ADOPT_RELEASE
     )
 }

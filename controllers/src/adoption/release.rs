@@ -61,7 +61,7 @@ pub(super) enum ReleaseError {
         number: usize,
         index: String,
     },
-    /// The pieces are no gzip stream.
+    /// The pieces are not a gzip stream.
     #[error("release {index:?} cannot be decompressed: {message}")]
     Gzip {
         index: String,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Registries are accessed in the background, by one task for each extension ([`Background`]). A reconcile waits for
-//! it briefly. A later end requeues the extension.
+//! it briefly. If the task ends later, it requeues the extension.
 //!
 //! One rendering is stored for each extension, that of the content requested last. The files of images are stored by
 //! digest ([`images`]), for all extensions, while one of them has them installed or requests them. A damaged or

@@ -51,11 +51,11 @@ struct Extent {
 /// Error of writing content.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    /// The stream is no catalog content, or ends early.
+    /// The stream is not catalog content, or ends early.
     #[error("error parsing catalog contents: {0}")]
     Content(#[from] MetaError),
     /// The stream exceeds the limit in bytes.
-    #[error("error parsing catalog contents: there are more than {0} bytes")]
+    #[error("error parsing catalog contents: the content has more than {0} bytes")]
     Size(u64),
     /// The index is too large: too many packages, long names, or many interleaved lines.
     #[error("error parsing catalog contents: the index of its packages has more than {0} bytes")]
@@ -78,7 +78,7 @@ pub(super) enum ReadError {
     #[error("{0}")]
     Model(#[from] ModelError),
     /// The package exceeds the limit in bytes.
-    #[error("there are more than {0} bytes")]
+    #[error("the package has more than {0} bytes")]
     Size(u64),
 }
 
@@ -211,14 +211,14 @@ impl CatalogContent {
         let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
         let (length, text) = (number(&lengths[..8]), number(&lengths[8..]));
         if magic != MAGIC {
-            return Err(wrong("it has another format"));
+            return Err(wrong("its format is unknown"));
         }
         if length.checked_add(text) != Some(trailer_start) || text > INDEX_LIMIT {
             return Err(wrong("its lengths do not add up"));
         }
         let index: Index = serde_json::from_slice(&bytes_at(&file, length, text)?)?;
         if index.reference != reference {
-            return Err(wrong("it is of another reference"));
+            return Err(wrong("it belongs to another reference"));
         }
         Ok(Self { index, length, file })
     }
@@ -347,7 +347,7 @@ mod tests {
         content.index.packages.get_mut("a").unwrap().ranges = vec![(0, PACKAGE_BYTES / 2 + 1); 2];
         content.length = PACKAGE_BYTES;
         let error = content.package("a").unwrap_err();
-        assert_eq!(error.to_string(), "there are more than 134217728 bytes");
+        assert_eq!(error.to_string(), "the package has more than 134217728 bytes");
         assert!(!content.package("b").unwrap().is_empty());
 
         let names = (0..3).map(|number| {
@@ -377,7 +377,7 @@ mod tests {
         let error = write(folder.path(), None, LINES, length - 1).unwrap_err().to_string();
         assert_eq!(
             error,
-            format!("error parsing catalog contents: there are more than {} bytes", length - 1)
+            format!("error parsing catalog contents: the content has more than {} bytes", length - 1)
         );
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
         assert!(write(folder.path(), None, LINES, length).is_ok());

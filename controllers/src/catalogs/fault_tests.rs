@@ -152,7 +152,8 @@ async fn status_leads_to_no_other_host_and_answers_to_no_redirect() {
         let mut catalog = catalogd.catalog("main", "r.example/main@sha256:1");
         set_base(&mut catalog, base.clone());
         side.apply(&catalog);
-        side.expect_error(&catalog, "a", "is no https address of http://127.0.0.1; --catalogd-hosts").await;
+        side.expect_error(&catalog, "a", "is not an https address of http://127.0.0.1; --catalogd-hosts")
+            .await;
         side.delete(&catalog);
         side.settled(&catalogd).await;
     }

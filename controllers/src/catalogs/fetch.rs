@@ -216,7 +216,7 @@ impl Hosts {
         if !self.0.iter().any(|permitted| is_at(&url, permitted)) {
             let hosts = self.0.join(", ");
             return Err(format!(
-                "{url} is no https address of {hosts}; --catalogd-hosts permits other hosts"
+                "{url} is not an https address of {hosts}; --catalogd-hosts permits other hosts"
             ));
         }
         let path = format!("/catalogs/{catalog}");
@@ -322,8 +322,8 @@ mod tests {
         for (base, message) in [
             (
                 "https://evil.example/catalogs/a",
-                "https://evil.example/catalogs/a is no https address of c.example, d.example:8443, http://127.0.0.1; \
-                 --catalogd-hosts permits other hosts",
+                "https://evil.example/catalogs/a is not an https address of c.example, d.example:8443, \
+                 http://127.0.0.1; --catalogd-hosts permits other hosts",
             ),
             (
                 "https://c.example/catalogs/b",

@@ -115,7 +115,7 @@ impl Catalogs {
                     tracing::info!(
                         catalog = name,
                         why,
-                        "catalogd serves no single packages, fetching the whole catalog"
+                        "catalogd does not serve single packages, fetching the whole catalog"
                     );
                     return self.fetch_whole(source, name, generation).await;
                 }

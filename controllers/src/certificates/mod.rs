@@ -323,7 +323,7 @@ impl Provider {
             // Garbage collection deletes the Secrets of a deleted extension, and its operator still uses the mounted
             // ones.
             if (found.ca.is_none() || found.leaf.is_none()) && !self.exists(owner).await? {
-                return Err(InstallError::retry(format!("ClusterExtension {:?} is gone", owner.name)));
+                return Err(InstallError::retry(format!("ClusterExtension {:?} was deleted", owner.name)));
             }
             let now = Timestamp::now();
             let bundle = found.bundle(now);
@@ -343,7 +343,7 @@ impl Provider {
             }
         }
         let (namespace, name) = (&serving.namespace, &serving.secret);
-        Err(InstallError::retry(format!("Secret {namespace}/{name} changes under every write")))
+        Err(InstallError::retry(format!("Secret {namespace}/{name} changed before each write")))
     }
 
     async fn exists(&self, owner: &Owner) -> Result<bool, InstallError> {
@@ -362,9 +362,9 @@ impl Provider {
             Step::NewAuthority(_) if found.ca.is_none() && found.leaf.is_none() => return,
             Step::NewAuthority(cause) => {
                 let cause = match cause {
-                    Cause::Missing => "there was none that could be used",
-                    Cause::Due => "two thirds of the life of the old one are over",
-                    Cause::Asked => "a renewal was asked for",
+                    Cause::Missing => "no usable CA existed",
+                    Cause::Due => "two thirds of the validity of the previous CA have passed",
+                    Cause::Asked => "a renewal was requested",
                 };
                 format!("new CA for webhooks of Service {service}{until}: {cause}")
             }

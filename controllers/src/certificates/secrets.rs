@@ -212,7 +212,7 @@ impl ServiceSecrets<'_> {
         if is_accepted(&pair, bundle, &names, now) {
             return Ok(pair);
         }
-        let why = format!("no certificate for {} can be made that clients accept", names.join(", "));
+        let why = format!("cannot create a certificate for {} that clients accept", names.join(", "));
         Err(CertificateError::Pem { origin, why })
     }
 
@@ -293,12 +293,12 @@ fn possession(owner: &Owner, secret: &Secret, is_left: bool) -> Result<(), Strin
         }
         _ if is_left || (is_marked && secret.owner_references().is_empty()) => Ok(()),
         _ if is_marked => Err(format!(
-            "Secret {name} belongs to a deleted ClusterExtension of this name; it is made anew once garbage \
-             collection has removed it"
+            "Secret {name} belongs to a deleted ClusterExtension of this name; it is recreated once garbage collection \
+             has removed it"
         )),
         _ => Err(format!(
-            "Secret {name} exists and is not one of OLM: the built-in provider of webhook certificates needs this \
-             name and overwrites nothing; remove the Secret"
+            "Secret {name} exists and does not belong to OLM: the built-in provider of webhook certificates needs this \
+             name and does not overwrite the Secret; remove the Secret"
         )),
     }
 }

@@ -281,9 +281,9 @@ fn foreign_secret_is_refused_with_its_name() {
         labels::EXT_WEBHOOK_CERTIFICATE: "serving", labels::OWNER_NAME: "other"});
     let by = |uid: &str| json!([{"apiVersion": "v1", "kind": "K", "name": "demo", "uid": uid}]);
     let left = |certificate: &str| json!({CERT_MANAGER_MARK: certificate});
-    let foreign = "Secret ns/d-service-cert exists and is not one of OLM: the built-in provider of webhook certificates \
-                   needs this name and overwrites nothing; remove the Secret";
-    let abandoned = "Secret ns/d-service-cert belongs to a deleted ClusterExtension of this name; it is made anew once \
+    let foreign = "Secret ns/d-service-cert exists and does not belong to OLM: the built-in provider of webhook \
+                   certificates needs this name and does not overwrite the Secret; remove the Secret";
+    let abandoned = "Secret ns/d-service-cert belongs to a deleted ClusterExtension of this name; it is recreated once \
                      garbage collection has removed it";
     let of_another = "Secret ns/d-service-cert holds webhook certificates of ClusterExtension \"other\"";
     let rows: [(Value, Value, Value, Option<&str>); 9] = [
@@ -338,7 +338,7 @@ fn service_name_that_clients_reject_is_an_error() {
     assert_eq!(
         error,
         format!(
-            "Secret ns/{}-ca: no certificate for {host}.svc, {host}.svc.cluster.local, {host} can be made that \
+            "Secret ns/{}-ca: cannot create a certificate for {host}.svc, {host}.svc.cluster.local, {host} that \
              clients accept",
             cluster.serving.service
         )

@@ -274,7 +274,7 @@ async fn foreign_secret_blocks_and_foreign_leftover_is_adopted() {
     // A Secret of another client.
     put(LEAF, json!({})).await;
     let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
-    assert!(refused.starts_with("Secret ns/d-service-cert exists and is not one of OLM: "), "{refused}");
+    assert!(refused.starts_with("Secret ns/d-service-cert exists and does not belong to OLM: "), "{refused}");
     assert_eq!(fixture.pair(CA).await, None, "no CA is created");
     let mut unblocked = pin!(provider.unblocked::<ClusterExtension>());
     fixture.remove_secret(LEAF).await;
@@ -328,7 +328,7 @@ async fn failing_extension_delays_no_other() {
         fixture.secrets().create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.ok()
     })
     .await;
-    let note = "WebhookCertificatesFailed: Secret ns/d-service-cert exists and is not one of OLM";
+    let note = "WebhookCertificatesFailed: Secret ns/d-service-cert exists and does not belong to OLM";
     eventually(note, async || {
         fixture.events().await.iter().any(|event| event.starts_with(note)).then_some(())
     })

@@ -187,7 +187,7 @@ impl Dependencies {
                     ReadError::Api(error) => InstallError::api(error),
                     other => InstallError::retry(other),
                 };
-                Err(failure.context("finding out what the cluster serves"))
+                Err(failure.context("reading the APIs that the cluster serves"))
             }
         };
         let before = cached.as_ref().and_then(|cached| cached.apis.as_ref().ok());
@@ -216,7 +216,7 @@ impl Dependencies {
 fn read_revision(set: &ClusterObjectSet) -> Installed {
     let (installed, unreadable) = Installed::read(set);
     for fault in unreadable {
-        tracing::warn!(revision = set.name_any(), %fault, "unreadable properties, judging dependencies without them");
+        tracing::warn!(revision = set.name_any(), %fault, "ignored unreadable properties in the dependency check");
     }
     installed
 }
@@ -227,6 +227,6 @@ fn warn_of_stale(before: Option<&ClusterApis>, now: Option<&ClusterApis>) {
     let before = before.map_or(&none, |apis| &apis.stale);
     if let Some(now) = now.filter(|now| !now.stale.is_empty() && now.stale != *before) {
         let groups = now.stale.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        tracing::warn!(groups, "API groups do not answer, their served APIs may be unknown or outdated");
+        tracing::warn!(groups, "API groups do not answer, so their served APIs may be unknown or outdated");
     }
 }

@@ -157,7 +157,7 @@ async fn installed_bundle_is_announced_after_first_use() {
         assert_eq!(count(), 0);
         // A failed result is shared too.
         let failure = dependencies.cluster_facts().await.map(drop).unwrap_err();
-        assert!(failure.message.starts_with("finding out what the cluster serves: "), "{failure}");
+        assert!(failure.message.starts_with("reading the APIs that the cluster serves: "), "{failure}");
         assert_eq!(dependencies.available_providers("x", |_, _| true).await.map(drop).unwrap_err(), failure);
         revisions.inject(Event::Apply(set("b", 1, &[])));
         eventually("the bundle is announced", async || count() == 1).await;

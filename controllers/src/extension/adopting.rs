@@ -133,7 +133,7 @@ fn adopted(digest: &str, existing: Vec<ExistingObject>) -> Result<Vec<ExistingOb
         more => format!(" and {more} more"),
     };
     Err(InstallError::blocked(format!(
-        "the existing objects without controller are not those of annotation {}: found {}{more}; run `olm migrate plan` \
+        "the existing objects without a controller do not match annotation {}: found {}{more}; run `olm migrate plan` \
          again, and set the digest of its list, or remove the annotation to adopt nothing",
         annotations::EXT_ADOPT,
         present.join(", ")
@@ -206,9 +206,9 @@ mod tests {
         ] {
             let failure = adopted(&digest(&listed), existing.to_vec()).unwrap_err();
             let message = format!(
-                "the existing objects without controller are not those of annotation ext.olm.operatorframework.io/adopt: \
-                 found {found}; run `olm migrate plan` again, and set the digest of its list, or remove the annotation to \
-                 adopt nothing"
+                "the existing objects without a controller do not match annotation ext.olm.operatorframework.io/adopt: \
+                 found {found}; run `olm migrate plan` again, and set the digest of its list, or remove the annotation \
+                 to adopt nothing"
             );
             assert_eq!((failure.class, failure.message), (ErrorClass::Blocked, message), "{case}");
         }

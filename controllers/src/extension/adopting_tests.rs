@@ -88,8 +88,8 @@ fn controller(map: &ConfigMap) -> Option<&str> {
 fn blocked(found: &str) -> String {
     format!(
         "False/Blocked error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": the existing objects without \
-         controller are not those of annotation ext.olm.operatorframework.io/adopt: found {found}; run `olm migrate plan` \
-         again, and set the digest of its list, or remove the annotation to adopt nothing"
+         a controller do not match annotation ext.olm.operatorframework.io/adopt: found {found}; run `olm migrate \
+         plan` again, and set the digest of its list, or remove the annotation to adopt nothing"
     )
 }
 
@@ -171,7 +171,7 @@ async fn other_objects_than_the_listed_ones_block_the_revision() {
     fixture.until_condition("demo", types::PROGRESSING, &blocked("none")).await;
     assert_eq!(fixture.revisions().await, [""; 0]);
 
-    // An object with a controller is no part of the list, and collides.
+    // An object with a controller is not part of the list, and collides.
     let holder = create_map(&fixture, "holder", &json!({})).await;
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "holder", "uid": holder.uid(),
         "controller": true}]);

@@ -106,9 +106,9 @@ async fn unowned_helm_release_blocks_install_until_annotated() {
 
     fixture.start_controller();
     let text = format!(
-        "True/Retrying migrating storage: Helm release {index} is not adopted: the ClusterExtension does not own its Secret; \
-         if it is of this extension, as after a restore, set annotation \
-         ext.olm.operatorframework.io/adopt-release=<name of the Secret>; else delete the Secret"
+        "True/Retrying migrating storage: Helm release {index} is not adopted: the ClusterExtension does not own its \
+         Secret; if the release belongs to this extension, as after a restore, set annotation \
+         ext.olm.operatorframework.io/adopt-release=<name of the Secret>; otherwise delete the Secret"
     );
     fixture.until_condition("demo", types::PROGRESSING, &text).await;
     assert_eq!(fixture.revisions().await, [""; 0]);

@@ -91,7 +91,7 @@ impl<'a> ObservedExtension<'a> {
     pub(super) fn filter(&self) -> Result<&'a CatalogFilter, InstallError> {
         let spec = self.extension.spec.as_ref();
         spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {
-            InstallError::blocked("spec.source.catalog: Required value: says which package to install")
+            InstallError::blocked("spec.source.catalog: Required value: names the package to install")
         })
     }
 
@@ -146,10 +146,7 @@ impl<'a> ObservedExtension<'a> {
         }
         inputs.namespaces = memory.newest.as_ref().and_then(|made| made.inputs.namespaces.clone());
         let is_same = memory.newest.as_ref().is_some_and(|made| made.inputs == inputs);
-        Some(
-            if is_same { "a changed list of selected namespaces" } else { "what was changed in spec" }
-                .to_owned(),
-        )
+        Some(if is_same { "a changed list of selected namespaces" } else { "the change of spec" }.to_owned())
     }
 }
 

@@ -137,5 +137,5 @@ fn paused_extension_names_pending_change() {
     assert_eq!(waits(&extension, 1, &known), None);
     assert_eq!(waits(&extension, 2, &known).as_deref(), Some("bundle demo.v2.0.0 version 2.0.0"));
     extension.spec.as_mut().unwrap().namespace = "other".to_owned();
-    assert_eq!(waits(&extension, 1, &known).as_deref(), Some("what was changed in spec"));
+    assert_eq!(waits(&extension, 1, &known).as_deref(), Some("the change of spec"));
 }

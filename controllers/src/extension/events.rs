@@ -135,7 +135,7 @@ pub(super) fn of_left_out(
 ) -> Option<ExtensionEvent> {
     let left_out = &findings.left_out;
     let is_told = progress(old).is_some_and(|before| before.ends_with(&findings.suffix()));
-    let note = |left_out: &LeftOut| format!("catalog {} is left out: {}", left_out.catalog, left_out.fault);
+    let note = |left_out: &LeftOut| format!("catalog {} is skipped: {}", left_out.catalog, left_out.fault);
     (!left_out.is_empty() && !is_told).then(|| {
         let notes: Vec<String> = left_out.iter().map(note).collect();
         ExtensionEvent::warning(CATALOG_UNAVAILABLE, notes.join("; "))
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(of_refusal(Some(&other), "no", &findings), told);
         assert_eq!(of_refusal(None, "no", &findings), told);
         assert_eq!(of_refusal(Some(&other), "no", &Findings::default()), None);
-        let unavailable = "catalog x is left out: catalog \"x\" is not being served".to_owned();
+        let unavailable = "catalog x is skipped: catalog \"x\" is not being served".to_owned();
         let unavailable = Some(ExtensionEvent::warning(CATALOG_UNAVAILABLE, unavailable));
         assert_eq!(of_left_out(Some(&other), &findings), unavailable);
         assert_eq!(of_left_out(None, &Findings::default()), None);

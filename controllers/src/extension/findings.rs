@@ -169,7 +169,7 @@ fn release(rule: &HeldReason) -> (&'static str, String) {
         HeldReason::Dependencies(_) => (
             reasons::DEPENDENCY_CONFLICT,
             format!(
-                "install what is required, or name the property type in annotation {}",
+                "install the required packages, or list the property type in annotation {}",
                 annotations::EXT_IGNORE_DEPENDENCIES
             ),
         ),
@@ -183,7 +183,7 @@ fn release(rule: &HeldReason) -> (&'static str, String) {
         ),
         HeldReason::Cluster(_) => (
             reasons::CLUSTER_CONSTRAINT,
-            "change the cluster, or switch off feature gate ClusterConstraints".to_owned(),
+            "change the cluster, or disable feature gate ClusterConstraints".to_owned(),
         ),
     }
 }
@@ -192,8 +192,9 @@ fn release(rule: &HeldReason) -> (&'static str, String) {
 pub(super) fn held_by_crd_check(bundle: &BundleIdentity, why: &str) -> ConditionState {
     let BundleIdentity { name, version, .. } = bundle;
     let message = format!(
-        "bundle {name} version {version} is available and held back: {why}; to release it, change annotation {} (no help \
-         where a stored version or the scope is at stake) or set spec.install.preflight.crdUpgradeSafety.enforcement to None",
+        "bundle {name} version {version} is available and held back: {why}; to release it, change annotation {} (which \
+         does not help with a change of a stored version or of the scope) or set \
+         spec.install.preflight.crdUpgradeSafety.enforcement to None",
         annotations::EXT_CRD_CHECK
     );
     ConditionState { status: Some(true), reason: reasons::CRD_CHECK_FAILED, message }
@@ -220,7 +221,7 @@ pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Find
         Some(Ok(true)) => (
             Some(true),
             reasons::VERIFIED,
-            format!("image {image} is signed as the signature policy demands"),
+            format!("image {image} is signed as the signature policy requires"),
         ),
         Some(Err(failure)) => {
             let is_rejected = failure.class == ErrorClass::Rejected;
@@ -228,7 +229,7 @@ pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Find
             (
                 is_rejected.then_some(false),
                 reason,
-                format!("image {image}: {failure}; no new revision is made of it"),
+                format!("image {image}: {failure}; no revision is created from it"),
             )
         }
     };
@@ -294,8 +295,8 @@ mod tests {
             }
         };
         let text = |text: &str| text.to_owned();
-        let demanded = text("image r.io/a:v1 is signed as the signature policy demands");
-        let refused = text("image r.io/a:v1: no; no new revision is made of it");
+        let demanded = text("image r.io/a:v1 is signed as the signature policy requires");
+        let refused = text("image r.io/a:v1: no; no revision is created from it");
         for (verdict, expected) in [
             (None, None),
             (Some(Ok(false)), None),

@@ -379,7 +379,7 @@ fn pulling(
     let is_upgrade = states.newest_active().is_some();
     let may_wait = rules.approval.can_hold() || rules.can_hold() && is_upgrade || is_restored();
     match PULL_REPORT_DELAY.saturating_sub(since.elapsed()) {
-        // A plan that may wait, or be refused, is no progress.
+        // A plan that may wait, or be refused, is not progress.
         _ if observed.is_newest(target) || observed.is_retrying() || may_wait => {
             Err(ReconcileError::pending(RESYNC))
         }

@@ -282,7 +282,8 @@ async fn interrupted_attempt_is_completed_by_the_next() {
     secrets.create(&PostParams::default(), &other).await.unwrap();
     fixture.restart();
     let text = format!(
-        "creating ref Secret {name:?}: one of this name exists that is going, not immutable, or of other content"
+        "creating ref Secret {name:?}: a Secret of this name exists and is being deleted, mutable, or of different \
+         content"
     );
     assert_eq!(install(&fixture).await.applied(), Err(InstallError::retry(text)));
     assert_eq!(fixture.written().await.0, [""; 0]);

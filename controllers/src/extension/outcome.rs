@@ -294,8 +294,9 @@ mod tests {
             let Finding::State(state) = upgrade else { panic!("{upgrade:?}") };
             assert_eq!((state.status, state.reason), (Some(true), "CRDCheckFailed"));
             let message = "bundle demo.v2.0.0 version 2.0.0 is available and held back: no; to release it, change \
-                           annotation ext.olm.operatorframework.io/crd-check (no help where a stored version or \
-                           the scope is at stake) or set spec.install.preflight.crdUpgradeSafety.enforcement to None";
+                           annotation ext.olm.operatorframework.io/crd-check (which does not help with a change of a \
+                           stored version or of the scope) or set spec.install.preflight.crdUpgradeSafety.enforcement \
+                           to None";
             assert_eq!(state.message, message);
         }
         // No upgrade is held if nothing, or the same version, is installed.

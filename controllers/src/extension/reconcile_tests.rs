@@ -33,7 +33,7 @@ async fn extension_is_installed_edited_and_upgraded() {
     for expected in [
         "InstallStarted revision demo-1 installs bundle demo.v1.0.0 version 1.0.0",
         "RolloutSucceeded bundle demo.v1.0.0 version 1.0.0 is installed by revision demo-3",
-        "UpgradeStarted revision demo-2 brings bundle demo.v1.1.0 version 1.1.0 in place of bundle demo.v1.0.0 \
+        "UpgradeStarted revision demo-2 installs bundle demo.v1.1.0 version 1.1.0 in place of bundle demo.v1.0.0 \
          version 1.0.0",
     ] {
         fixture.until_event("demo", expected).await;
@@ -284,7 +284,7 @@ async fn failed_installs_are_reported_and_recover() {
     .unwrap();
     fixture.extensions.create(&PostParams::default(), &bare).await.unwrap();
     let text = fixture.until("the extension without spec", "bare", blocked).await;
-    assert_eq!(text, "False/Blocked spec.source.catalog: Required value: says which package to install");
+    assert_eq!(text, "False/Blocked spec.source.catalog: Required value: names the package to install");
 
     let (long, longer) = ("a".repeat(60), "b".repeat(70));
     fixture.create(&long, &json!({}), &json!({})).await;
@@ -361,7 +361,7 @@ async fn paused_extension_applies_nothing_until_resumed() {
     let edited = fixture.edit("demo", &json!({"spec": {"progressDeadlineMinutes": 20}})).await;
     let waits = |extension: &ClusterExtension| {
         let found = conditions::find(&extension.status.as_ref()?.conditions, types::PAUSED)?;
-        (found.message.ends_with("; what was changed in spec waits")).then_some(extension.clone())
+        (found.message.ends_with("; the change of spec waits")).then_some(extension.clone())
     };
     let waiting = fixture.until("the edit", "demo", waits).await;
     let progressing =
@@ -419,7 +419,7 @@ async fn foreign_revision_is_kept_and_abandoned_secrets_are_deleted() {
     let foreign = fixture.sets.create(&PostParams::default(), &foreign).await.unwrap();
     fixture.create("demo", &json!({}), &json!({})).await;
     let text = "True/Retrying error for resolved bundle \"demo.v1.0.0\" with version \"1.0.0\": creating new Revision: \
-                ClusterObjectSet \"demo-1\" exists and is not of this extension: its label \
+                ClusterObjectSet \"demo-1\" already exists and does not belong to this extension: its label \
                 olm.operatorframework.io/owner-name is \"\"";
     fixture.until_condition("demo", types::PROGRESSING, text).await;
     let same = fixture.sets.get("demo-1").await.unwrap();

@@ -235,7 +235,7 @@ impl RefSecrets {
                 Preconditions { uid: observed.uid.clone(), resource_version: observed.version.clone() };
             let params = DeleteParams::default().preconditions(preconditions);
             within_deadline(self.api.delete(name, &params)).await.map(|_| {
-                // Its deletion is no loss.
+                // Its deletion is not a loss.
                 self.forget(name, observed.uid.as_deref());
                 tracing::info!(extension, secret = name, "deleted unreferenced Secret");
             })

@@ -165,7 +165,7 @@ impl Remover<'_> {
             Ok((available, dependents)) => {
                 let needed = needed_by(&available, &dependents);
                 if let Some(needed) = needed.as_ref().filter(|_| rules.ignore_dependents) {
-                    let note = format!("uninstalled though {needed}");
+                    let note = format!("uninstalled although {needed}");
                     self.reporter.publish(
                         extension,
                         &[],
@@ -229,7 +229,7 @@ fn needed_by(available: &AvailableProviders, dependents: &[Dependent]) -> Option
 
 fn waits(needed: &str) -> String {
     let key = annotations::EXT_IGNORE_DEPENDENTS;
-    format!("uninstall waits: {needed}; annotation {key}: \"true\" uninstalls nevertheless")
+    format!("uninstall waits: {needed}; to uninstall anyway, set annotation {key}: \"true\"")
 }
 
 #[cfg(test)]
@@ -276,9 +276,9 @@ mod tests {
         assert_eq!(
             waits(&needed_by(&nothing, &dependents).unwrap()),
             format!(
-                "uninstall waits: installed extension a (bundle a.v1.0.0) {requires}; \
-                 installed extension b (bundle b.v1.0.0) {requires}; \
-                 annotation ext.olm.operatorframework.io/ignore-dependents: \"true\" uninstalls nevertheless"
+                "uninstall waits: installed extension a (bundle a.v1.0.0) {requires}; installed extension b (bundle \
+                 b.v1.0.0) {requires}; to uninstall anyway, set annotation \
+                 ext.olm.operatorframework.io/ignore-dependents: \"true\""
             )
         );
         let package = property("olm.package", &json!({"packageName": "base", "version": "1.2.0"}));

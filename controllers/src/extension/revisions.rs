@@ -183,7 +183,7 @@ pub(super) mod tests {
             ),
             (vec![set(1, "Archived", true), set(2, "Active", false)], None, vec![2]),
             (vec![set(1, "Active", true), set(2, "Archived", false)], Some(1), vec![]),
-            // A stuck revision is no target after its successor has rolled out.
+            // A stuck revision is not a target after its successor has rolled out.
             (vec![set(1, "Active", true), set(2, "Active", false), set(3, "Active", true)], Some(3), vec![]),
         ];
         for (sets, installed, rolling_out) in rows {

@@ -46,14 +46,14 @@ pub(super) fn started(
         None => (INSTALL_STARTED, format!("revision {name} installs {}", describe(&made.bundle))),
         Some(installed) if installed.bundle == made.bundle && installed.namespaces != made.namespaces => (
             UPGRADE_STARTED,
-            format!("revision {name} watches other namespaces with {}", describe(&made.bundle)),
+            format!("revision {name} changes the watched namespaces of {}", describe(&made.bundle)),
         ),
         Some(installed) if installed.bundle == made.bundle => {
-            (UPGRADE_STARTED, format!("revision {name} brings changes of {}", describe(&made.bundle)))
+            (UPGRADE_STARTED, format!("revision {name} applies changes of {}", describe(&made.bundle)))
         }
         Some(installed) => {
             let (new, old) = (describe(&made.bundle), describe(&installed.bundle));
-            (UPGRADE_STARTED, format!("revision {name} brings {new} in place of {old}"))
+            (UPGRADE_STARTED, format!("revision {name} installs {new} in place of {old}"))
         }
     };
     let mut events = vec![ExtensionEvent::normal(reason, note)];
@@ -144,11 +144,12 @@ mod tests {
         let (first, second) = (revision(1, "Active"), revision(2, "Active"));
         let install = "revision demo-1 installs bundle demo.v1.0.0 version 1.0.0".to_owned();
         assert_eq!(started(&first, None, None, false), [ExtensionEvent::normal(INSTALL_STARTED, install)]);
-        let upgrade = "revision demo-2 brings bundle demo.v2.0.0 version 2.0.0 in place of bundle demo.v1.0.0 version 1.0.0";
+        let upgrade = "revision demo-2 installs bundle demo.v2.0.0 version 2.0.0 in place of bundle demo.v1.0.0 \
+                       version 1.0.0";
         let upgrade = ExtensionEvent::normal(UPGRADE_STARTED, upgrade.to_owned());
         assert_eq!(started(&second, Some(&first), Some(&first), false), [upgrade]);
         let again = Revision { name: "demo-2".to_owned(), ..first.clone() };
-        let changes = "revision demo-2 brings changes of bundle demo.v1.0.0 version 1.0.0".to_owned();
+        let changes = "revision demo-2 applies changes of bundle demo.v1.0.0 version 1.0.0".to_owned();
         let changes = ExtensionEvent::normal(UPGRADE_STARTED, changes);
         assert_eq!(started(&again, Some(&first), Some(&first), true), std::slice::from_ref(&changes));
         let archived = revision(1, "Archived");

@@ -72,8 +72,8 @@ impl Site {
 
     async fn expect_rejected(&self, name: &str, image: &str, reason: &str) {
         let text = format!(
-            "False/Rejected image {image}: error copying image: Source image rejected: {reason}; \
-             no new revision is made of it"
+            "False/Rejected image {image}: error copying image: Source image rejected: {reason}; no revision is \
+             created from it"
         );
         self.fixture.until_condition(name, SIGNATURE_VERIFIED, &text).await;
     }
@@ -121,7 +121,7 @@ async fn tightened_policy_rejects_new_revisions_and_keeps_active_one() {
 
     site.sign("demo", &digest, "demo");
     fixture.revision("other-1").await;
-    let verified = format!("True/Verified image {image} is signed as the signature policy demands");
+    let verified = format!("True/Verified image {image} is signed as the signature policy requires");
     for name in ["demo", "other"] {
         fixture.until_condition(name, SIGNATURE_VERIFIED, &verified).await;
     }
@@ -137,7 +137,7 @@ async fn same_digest_in_other_repository_needs_its_own_signature() {
     fixture.publish("main", &[first]).await;
     fixture.create("demo", &json!({}), &json!({})).await;
     fixture.succeed("demo-1").await;
-    let verified = format!("True/Verified image {image} is signed as the signature policy demands");
+    let verified = format!("True/Verified image {image} is signed as the signature policy requires");
     fixture.until_condition("demo", SIGNATURE_VERIFIED, &verified).await;
 
     let (copy, copied, same) = site.push("copy", "1.1.0");

@@ -57,13 +57,13 @@ pub(super) fn extensions(
     };
     let succeeded =
         all.values().map(|extension| (labels(extension), f64::from(abnormal(extension).is_none())));
-    gauges(encoder, "csv_succeeded", "1 where the installed bundle works", succeeded)?;
+    gauges(encoder, "csv_succeeded", "1 if the installed bundle works, else 0", succeeded)?;
     let abnormal = all.values().filter_map(|extension| {
         let (phase, reason) = abnormal(extension)?;
         let [namespace, name, version] = labels(extension);
         Some(([namespace, name, version, ("phase", phase.to_owned()), ("reason", reason.to_owned())], 1.0))
     });
-    gauges(encoder, "csv_abnormal", "1 where something is not as it should be", abnormal)?;
+    gauges(encoder, "csv_abnormal", "1 if an extension is not in its normal state", abnormal)?;
     let bundles = all.values().filter(|extension| installed(extension).is_some()).count();
     for (name, help, count) in [
         ("csv_count", "Number of installed bundles", bundles as f64),
@@ -181,7 +181,7 @@ mod tests {
             let event = Event::Apply(extension);
             store.apply_watcher_event(&event);
             counted.notice(&event);
-            // A relist is no change.
+            // A relist is not a change.
             if let Event::Apply(extension) = event {
                 counted.notice(&Event::InitApply(extension));
             }

@@ -183,14 +183,14 @@ impl Collector for ExtensionCollector {
         statuses(&mut encoder, &all)?;
         let ages = self.of.ages().into_iter().filter(|(name, _)| all.contains_key(name));
         let ages = ages.map(|(name, age)| ([("extension", name)], age));
-        let help = "Seconds since the newest revision that is not archived was made";
+        let help = "Seconds since the newest revision that is not archived was created";
         gauges(&mut encoder, "operator_controller_extension_revision_age_seconds", help, ages)?;
         let records = self.of.records.lock();
         let upgrades = records.iter().flat_map(|(name, record)| {
             [("succeeded", record.succeeded), ("failed", record.failed)]
                 .map(|(result, count)| ([("extension", name.clone()), ("result", result.to_owned())], count))
         });
-        let help = "Upgrades that rolled out, or did not in time";
+        let help = "Upgrades that rolled out, or that exceeded their progress deadline";
         counters(&mut encoder, "operator_controller_extension_upgrades", help, upgrades)?;
         if self.classic {
             let counts = Counts {
@@ -212,7 +212,7 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, all: &Extensions) -> fmt::Resul
         let labels = [("extension", name.clone()), ("package", package), version];
         (labels, f64::from(installed(extension).is_some()))
     });
-    let help = "1 where a bundle is installed, 0 where none is";
+    let help = "1 if a bundle is installed, else 0";
     gauges(encoder, "operator_controller_extension_installed", help, bundles)?;
     let conditions = all.iter().flat_map(|(name, extension)| {
         let conditions = CONDITIONS.into_iter().filter_map(|type_| extension.condition(type_));
@@ -221,19 +221,19 @@ fn statuses(encoder: &mut DescriptorEncoder<'_>, all: &Extensions) -> fmt::Resul
             ([("extension", name.clone()), ("type", type_), ("status", status), ("reason", reason)], 1.0)
         })
     });
-    let help = "1 for each condition as it is now";
+    let help = "1 for the current status and reason of each condition";
     gauges(encoder, "operator_controller_extension_condition", help, conditions)?;
     let available = all.iter().filter_map(|(name, extension)| {
         let upgrade = extension.condition(types::UPGRADE_AVAILABLE);
         let upgrade = upgrade.filter(|upgrade| upgrade.status != Status::Unknown.as_str())?;
         Some(([("extension", name.clone())], f64::from(upgrade.status == Status::True.as_str())))
     });
-    let help = "1 while a newer version is held back, 0 while none is";
+    let help = "1 while a newer version is held back, else 0";
     gauges(encoder, "operator_controller_extension_upgrade_available", help, available)?;
     let held = all.iter().filter_map(|(name, extension)| {
         Some(([("extension", name.clone()), ("reason", held(extension)?.to_owned())], 1.0))
     });
-    let help = "1 where the extension is paused or a newer version is held back";
+    let help = "1 while the extension is paused or a newer version is held back";
     gauges(encoder, "operator_controller_extension_held", help, held)
 }
 

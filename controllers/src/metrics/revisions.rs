@@ -95,7 +95,7 @@ impl Collector for RevisionMetrics {
         let contended = contended.filter(|(_, _, at)| at.elapsed() < WINDOW);
         let contended = contended.map(|(labels, count, _)| (labels.clone(), *count as f64));
         let help =
-            "Corrections of the field that another client changes again, without 10 minutes between two";
+            "Corrections of a field that another client keeps changing, at intervals of less than 10 minutes";
         gauges(&mut encoder, "operator_controller_extension_drift_contended", help, contended)?;
         let warnings = all
             .iter()

@@ -89,7 +89,7 @@ impl ExaminedCrd {
             }
             (CrdCheck::Strict | CrdCheck::Live, _) if findings.is_empty() => CrdVerdict::Safe,
             (CrdCheck::Live, Some(ResourceCheck::Unknown(why))) => {
-                CrdVerdict::Held(format!("{}\nexisting objects cannot tell: {why}", text(findings)))
+                CrdVerdict::Held(format!("{}\nexisting objects were not checked: {why}", text(findings)))
             }
             (CrdCheck::Strict | CrdCheck::Live, _) => CrdVerdict::Held(text(findings)),
         }
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(live(&[], unknown()), CrdVerdict::Safe);
         assert_eq!(
             live(&[required()], unknown()),
-            held(&format!("{REQUIRED}\nexisting objects cannot tell: late"))
+            held(&format!("{REQUIRED}\nexisting objects were not checked: late"))
         );
     }
 

@@ -33,7 +33,7 @@ pub(super) async fn check_resources(
     let mut exists = false;
     let versions: Vec<&str> = check.versions().collect();
     if versions.is_empty() {
-        return Ok(ResourceCheck::Unknown("none of them can be listed".to_owned()));
+        return Ok(ResourceCheck::Unknown("none of their versions is served".to_owned()));
     }
     for (number, version) in versions.iter().enumerate() {
         let mut pages = Pages::new(client, live, version);
@@ -61,7 +61,7 @@ pub(super) async fn check_resources(
 }
 
 fn late() -> ResourceCheck {
-    ResourceCheck::Unknown("there was not enough time to look at all of them".to_owned())
+    ResourceCheck::Unknown("there was not enough time to check all of them".to_owned())
 }
 
 impl CheckedResources {

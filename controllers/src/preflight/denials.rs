@@ -33,7 +33,9 @@ impl Preflight {
         };
         let limited = objects.iter().filter(|object| is_limited(object)).map(denial);
         let denials = collect_some(limited.collect(), MAX_CONCURRENT_CALLS).await?;
-        let message = || format!("operator-controller may not write all objects: {}", denials.join("; "));
+        let message = || {
+            format!("operator-controller lacks the permission to write some objects: {}", denials.join("; "))
+        };
         Ok((!denials.is_empty()).then(message))
     }
 }

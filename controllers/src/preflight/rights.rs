@@ -148,7 +148,8 @@ impl AccessReviewer<'_> {
             let spec = SelfSubjectAccessReviewSpec { resource_attributes, non_resource_attributes };
             let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
             let api: Api<SelfSubjectAccessReview> = Api::all(self.client.clone());
-            let answer = api_request(api.create(&params, &review), "asking what operator-controller may do");
+            let answer =
+                api_request(api.create(&params, &review), "reading the permissions of operator-controller");
             return Ok(answer.await?.status.is_some_and(|status| status.allowed));
         };
         let spec = SubjectAccessReviewSpec {
@@ -164,7 +165,8 @@ impl AccessReviewer<'_> {
         };
         let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
         let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
-        let answer = api_request(api.create(&params, &review), "asking what the service account may do");
+        let answer =
+            api_request(api.create(&params, &review), "reading the permissions of the service account");
         Ok(answer.await?.status.is_some_and(|status| status.allowed))
     }
 }

@@ -228,7 +228,7 @@ async fn live_mode_checks_existing_objects() {
 async fn no_time_leaves_static_findings(fixture: &Fixture, strict: &Value, finding: &str) {
     let hurried = Preflight { budget: Duration::ZERO, ..Preflight::new(fixture.plane.client()) };
     let verdict = hurried.check_crds("demo", &[strict], CrdCheck::Live).await.unwrap();
-    let late = "\nexisting objects cannot tell: there was not enough time to look at all of them";
+    let late = "\nexisting objects were not checked: there was not enough time to check all of them";
     assert_eq!(verdict, held(&format!("{finding}{late}")));
     let verdict = hurried.check_crds("demo", &[&crd(&[loose()])], CrdCheck::Live).await.unwrap();
     assert_eq!(verdict, CrdVerdict::Safe);

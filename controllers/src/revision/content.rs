@@ -86,7 +86,7 @@ impl Context {
         let broken = |error: &dyn std::fmt::Display| UnusableContent::Broken(error.to_string());
         let Some(spec) = &set.spec else {
             return Err(UnusableContent::Blocked(
-                "spec: Required value: the revision says nothing".to_owned(),
+                "spec: Required value: the revision has no spec".to_owned(),
             ));
         };
         let found = self.secrets(set).await?;

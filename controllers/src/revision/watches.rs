@@ -311,7 +311,7 @@ impl Watch {
 }
 
 /// Returns the revisions to reconcile: the owners of the object, as controller or not, and the revision in its
-/// annotation, in case the owner reference was removed. If that is no user of the watch either, those of the extension
+/// annotation, in case the owner reference was removed. If that is not a user of the watch either, those of the extension
 /// in the label are added.
 fn owning_revisions(object: &OurMeta<DynamicObject>, users: &HashSet<String>) -> Vec<String> {
     let group = format!("{}/", names::GROUP);

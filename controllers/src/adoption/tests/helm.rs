@@ -339,8 +339,8 @@ async fn revisions_of_other_owners_do_not_delay_adoption() {
     stranger(&fixture, "demo-1").await;
     assert_eq!(
         adoption.migrate(&extension, &[]).await.unwrap_err().message,
-        "migrating storage: creating new Revision: ClusterObjectSet \"demo-1\" exists and is not of this extension: it \
-         is controlled by ClusterExtension \"other\""
+        "migrating storage: creating new Revision: ClusterObjectSet \"demo-1\" already exists and does not belong to \
+         this extension: it is controlled by ClusterExtension \"other\""
     );
     fixture.sets().delete("demo-1", &Default::default()).await.unwrap();
     eventually("deletion", async || fixture.sets().get_opt("demo-1").await.unwrap().is_none().then_some(()))

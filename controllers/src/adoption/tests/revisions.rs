@@ -123,7 +123,7 @@ async fn recreated_extension_adopts_its_orphaned_revision() {
     // A late reconcile of the deleted extension must not restore the owner, or the revision would be
     // garbage-collected.
     let late = fixture.try_upgrade(&extension, "1.0.0", &installed).await.unwrap_err();
-    assert_eq!(late.message, "patching demo-1 Revision: its extension is about to go");
+    assert_eq!(late.message, "patching demo-1 Revision: its ClusterExtension is deleted or being deleted");
     let again = fixture.extension("demo", json!({})).await;
     assert_ne!(again.uid(), extension.uid());
 

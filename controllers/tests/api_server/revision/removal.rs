@@ -387,7 +387,7 @@ pub(super) async fn revision_of_former_extension_hands_over_to_recreated_one(fix
         .revision(ns, 1, json!([phase("a", &[&both, &dropped])]), |set| of(set, "1", "ClusterExtension"));
     let first = first.await;
     fixture.until_succeeded(&first).await;
-    // A revision with another controller is no sibling (docs/design/apply.md#revision-membership).
+    // A revision with another controller is not a sibling (docs/design/apply.md#revision-membership).
     let stranger =
         fixture.revision(ns, 7, json!([phase("a", &[&dropped])]), |set| of(set, "1", "Whatever")).await;
     fixture
