@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use olm_bundle::{KINDS, Scope};
 use olm_docs::{Section, code_spans, document, documents, project, rows, sections};
 
 /// Content of a source file of the project.
@@ -359,6 +360,32 @@ fn documented_metrics_exist_in_the_source() -> Result<()> {
         }
     }
     ensure!(count > 20, "only {count} metrics");
+    Ok(())
+}
+
+#[test]
+fn kinds_of_bundles_match_the_reference_page() -> Result<()> {
+    let page = document("reference/bundle-files.md")?;
+    let sections = sections(&page.text);
+    let mut here = BTreeSet::new();
+    for row in rows(&section(&sections, "Kinds of objects")?.lines) {
+        let [kind, groups, namespace] = row[..] else { anyhow::bail!("{row:?}") };
+        let groups =
+            groups.split(", ").map(|group| if group == "core" { "" } else { group.trim_matches('`') });
+        here.extend(groups.map(|group| (group, kind, namespace)));
+    }
+    let shipped = KINDS.iter().filter(|row| row.shipped);
+    let there: BTreeSet<_> = shipped
+        .map(|row| {
+            let namespace = match row.scope {
+                Scope::Cluster => "none",
+                Scope::InstallNamespace => "install namespace",
+                Scope::AuthoredNamespace => "as written",
+            };
+            (row.group, row.kind, namespace)
+        })
+        .collect();
+    ensure!(here == there, "docs/reference/bundle-files.md: {here:?}\ncrates/bundle: {there:?}");
     Ok(())
 }
 
