@@ -10,6 +10,7 @@ use olm_require::Need;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::rig::Process;
 
@@ -18,7 +19,9 @@ const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 /// Deadline of one command of the driver.
 const DEADLINE: Duration = Duration::from_secs(90);
 /// Time until a condition of a page is true.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
+/// Number of browsers that run at the same time: each needs a processor.
+static BROWSERS: Semaphore = Semaphore::const_new(2);
 /// The browser resolves no name except those of the console, and requests nothing by itself.
 const ARGUMENTS: [&str; 11] = [
     "--headless=new",
@@ -58,6 +61,7 @@ pub(crate) struct Browser {
     session: String,
     _driver: Process,
     _folder: TempDir,
+    _turn: SemaphorePermit<'static>,
 }
 
 impl Browser {
@@ -74,6 +78,7 @@ impl Browser {
             olm_require::report(Need::Browser, &format!("there is no {missing}: {advice}"));
             return None;
         }
+        let turn = BROWSERS.acquire().await.unwrap();
         let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let port = lines.filter_map(|line| {
@@ -85,10 +90,11 @@ impl Browser {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().timeout(DEADLINE).build().unwrap();
         let session = format!("http://127.0.0.1:{port}/session");
-        let mut browser = Self { client, session, _driver: Process(child), _folder: folder };
+        let mut browser = Self { client, session, _driver: Process(child), _folder: folder, _turn: turn };
         let capabilities = json!({"alwaysMatch": {
             "goog:chromeOptions": {"args": ARGUMENTS},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+            "timeouts": {"script": DEADLINE.as_millis() as u64},
         }});
         let session = browser.post("", json!({"capabilities": capabilities})).await;
         browser.session += &format!("/{}", session["sessionId"].as_str().unwrap());
