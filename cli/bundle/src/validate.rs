@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use olm_bundle::{BundleKind, KINDS};
-use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
+use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, Report, Rule, check, rules};
 use olm_cli_catalog::validate::count;
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::error::CliError;
@@ -146,21 +146,21 @@ impl<'a> Validation<'a> {
 
 #[derive(Debug, Serialize)]
 struct Rules {
-    rules: &'static [&'static Rule],
+    rules: Vec<&'static Rule>,
     /// Kinds of objects that a bundle may ship.
     kinds: Vec<&'static BundleKind>,
 }
 
 impl Rules {
     fn all() -> Self {
-        Self { rules: RULES, kinds: KINDS.iter().filter(|kind| kind.shipped).collect() }
+        Self { rules: rules().collect(), kinds: KINDS.iter().filter(|kind| kind.shipped).collect() }
     }
 }
 
 fn rules_text(rules: &Rules) -> String {
     let mut table = Table::new(&["RULE", "LEVEL", "REQUIREMENT"]);
-    for rule in rules.rules {
-        table.row([rule.id, rule.level.name(), rule.demand]);
+    for rule in &rules.rules {
+        table.row([rule.id, rule.level.name(), rule.text]);
     }
     let mut kinds = Table::new(&["KIND", "GROUP", "SCOPE", "PHASE"]);
     for kind in &rules.kinds {

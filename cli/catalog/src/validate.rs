@@ -8,7 +8,7 @@ use olm_cli_core::output::{Format, counted, printable};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs, Source};
-use olm_fbc::{Finding, Limits, Report, Severity};
+use olm_fbc::{Finding, Limits, Report};
 use olm_oci::ImageLabels;
 use serde::Serialize;
 
@@ -125,16 +125,9 @@ fn check(
     Ok((report, hints))
 }
 
-fn severity(finding: &Finding) -> &'static str {
-    match finding.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    }
-}
-
 /// Finding as a line of text.
 pub(crate) fn finding_line(finding: &Finding) -> String {
-    format!("{}: {}", severity(finding), printable(&finding.to_string()))
+    format!("{}: {}", finding.severity.name(), printable(&finding.to_string()))
 }
 
 /// `2 errors`, or `None` for zero.

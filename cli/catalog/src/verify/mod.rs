@@ -22,7 +22,7 @@ use olm_cli_core::source::{Access, DirectoryFolder, Source};
 use olm_fbc::Limits;
 
 pub use self::bundle_images::check_images;
-use self::finding::{Finding, arrange};
+use self::finding::{Finding, arrange, of_structure, rules};
 use self::images::{Checked, Extent};
 use self::output::{Verification, VerifyFormat};
 use self::state::State;
@@ -53,24 +53,6 @@ makes an upgrade of a downgrade, and one without lower versions has no effect (G
 #[command(after_help = "Exit codes:
   0 no findings   1 operation failed   2 wrong usage   3 findings   4 a catalog or package does not exist
 
-Rules:
-  CATALOG-1  the catalog passes `validate`
-  CATALOG-2  version and requirements of a bundle can be read
-  GRAPH-3    a bundle has an upgrade while one of its channels has a higher version
-  GRAPH-5    the last patch of a minor version has an upgrade within its channel
-  GRAPH-6    the skipRange of a bundle has lower versions only
-  IMAGE-1    the image exists
-  IMAGE-2    the registry returns the manifest, which matches its digest
-  IMAGE-3    the image has the required architectures
-  IMAGE-4    the images of an index exist for the required architectures
-  IMAGE-5    the registry has the configuration of the image, and its layers (--layers)
-  SIG-1      the image is signed as --key or --policy demands
-  CONTENT-1  the content of the bundle image is a bundle
-  CONTENT-2  package, name and version are those of the bundle image
-  CONTENT-3  the properties are those of the bundle image
-  CONTENT-5  OLM v1 can install the bundle
-  CONTENT-6  the bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices
-
 Examples:
   {olm} catalog verify ./catalog
   {olm} catalog verify ./catalog --no-images                      # without network
@@ -78,7 +60,8 @@ Examples:
   {olm} catalog verify cluster/operatorhubio --package etcd --content
   {olm} catalog verify registry.example.com/team/catalog:v1 --key team.pub
   {olm} catalog verify ./catalog --layers --state verify.state     # run again after an interruption
-  {olm} catalog verify ./catalog --ignore GRAPH-5 -o sarif > verify.sarif")]
+  {olm} catalog verify ./catalog --ignore GRAPH-5 -o sarif > verify.sarif
+  {olm} catalog verify --rules")]
 pub struct VerifyArgs {
     /// A directory, an image reference, or cluster/NAME
     #[arg(value_name = "SOURCE")]
@@ -118,7 +101,7 @@ pub struct VerifyArgs {
 
 /// Parses the ID of a rule.
 fn rule(text: &str) -> Result<&'static str, String> {
-    let known = finding::RULES.iter().map(|rule| rule.id);
+    let known = rules().map(|rule| rule.id);
     known.clone().find(|id| *id == text).ok_or_else(|| {
         let known: Vec<_> = known.collect();
         format!("the rules are {}", known.join(", "))
@@ -206,7 +189,7 @@ async fn read_folder(
         let _step = session.progress.step(format!("checking {}", args.source));
         olm_fbc::validate_folder(&DirectoryFolder::open(root)?, &Limits::default(), false)
     };
-    let findings: Vec<_> = report.findings.iter().map(Finding::of_structure).collect();
+    let findings: Vec<_> = report.findings.iter().map(of_structure).collect();
     let catalog = match WholeCatalog::read(source, &args.packages, &args.access, session).await {
         Err(CliError::Message(Code::Operational, _)) if !findings.is_empty() => WholeCatalog::default(),
         catalog => {

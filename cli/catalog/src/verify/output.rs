@@ -9,7 +9,7 @@ use olm_cli_core::output::{Format, Output, Table, counted, json as json_text, xm
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::finding::{Finding, RULES};
+use super::finding::{Finding, Place, rules};
 
 /// Output format of the command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -71,9 +71,10 @@ pub(super) fn print(
 
 /// Message with the image, and the position if it is the only information on the place.
 fn message(finding: &Finding) -> String {
-    match (&finding.origin, finding.image.as_str()) {
-        (_, image) if !image.is_empty() => format!("{image}: {}", finding.message),
-        (Some(origin), _) if finding.package.is_empty() => format!("{origin}: {}", finding.message),
+    let Place { package, image, origin, .. } = &finding.place;
+    match origin {
+        _ if !image.is_empty() => format!("{image}: {}", finding.message),
+        Some(origin) if package.is_empty() => format!("{origin}: {}", finding.message),
         _ => finding.message.clone(),
     }
 }
@@ -83,7 +84,7 @@ fn table(verification: &Verification) -> String {
     if !verification.findings.is_empty() {
         let mut table = Table::new(&["RULE", "PACKAGE", "BUNDLE", "FINDING"]);
         for finding in &verification.findings {
-            table.row([finding.rule.id, &finding.package, &finding.bundle, &message(finding)]);
+            table.row([finding.rule.id, &finding.place.package, &finding.place.bundle, &message(finding)]);
         }
         text = table.text() + "\n";
     }
@@ -98,18 +99,17 @@ fn table(verification: &Verification) -> String {
 
 /// Static analysis results. Positions are relative to the root of the catalog.
 fn sarif(verification: &Verification) -> Value {
-    let rule =
-        |rule: &&super::finding::Rule| json!({ "id": rule.id, "shortDescription": { "text": rule.demand } });
+    let rule = |rule: &olm_finding::Rule| json!({ "id": rule.id, "shortDescription": { "text": rule.text } });
     let result = |finding: &Finding| {
         let mut location = json!({});
-        let file = finding.origin.as_ref().filter(|origin| !origin.file.as_os_str().is_empty());
+        let file = finding.place.origin.as_ref().filter(|origin| !origin.file.as_os_str().is_empty());
         if let Some(origin) = file {
             location["physicalLocation"] = json!({
                 "artifactLocation": { "uri": origin.file.to_string_lossy() },
                 "region": { "startLine": origin.line.max(1) },
             });
         }
-        let name = [finding.package.as_str(), &finding.bundle].join("/");
+        let name = [finding.place.package.as_str(), &finding.place.bundle].join("/");
         let name = name.trim_matches('/');
         if !name.is_empty() {
             location["logicalLocations"] = json!([{ "fullyQualifiedName": name }]);
@@ -128,7 +128,7 @@ fn sarif(verification: &Verification) -> Value {
             "tool": { "driver": {
                 "name": "olm catalog verify",
                 "version": olm_runtime::component::VERSION,
-                "rules": RULES.iter().map(rule).collect::<Vec<_>>(),
+                "rules": rules().map(rule).collect::<Vec<_>>(),
             }},
             "results": verification.findings.iter().map(result).collect::<Vec<_>>(),
         }],
@@ -143,7 +143,7 @@ fn junit(verification: &Verification) -> String {
     }
     by_case.entry(("", "")).or_default();
     for finding in &verification.findings {
-        by_case.entry((&finding.package, &finding.bundle)).or_default().push(finding);
+        by_case.entry((&finding.place.package, &finding.place.bundle)).or_default().push(finding);
     }
     let mut suites: BTreeMap<&str, (usize, usize, String)> = BTreeMap::new();
     for ((package, bundle), findings) in by_case {

@@ -4,19 +4,20 @@ use std::sync::Arc;
 use clap::Subcommand;
 use olm_fbc::Origin;
 
-use super::super::finding::{MISSING, STRUCTURE};
+use super::super::finding::MISSING;
 use super::*;
 use crate::CatalogCommand;
 
 fn verification() -> Verification {
     let origin = Origin { file: Arc::from(Path::new("lamp/index.yaml")), line: 7, document: 2 };
-    let missing = Finding {
-        image: "r.example/lamp:v1".to_owned(),
-        origin: Some(origin.clone()),
-        ..Finding::of_bundle(MISSING, "lamp", "lamp.v1", "it is <gone> & \"lost\"\u{1b}".to_owned())
-    };
+    let place = Place { image: "r.example/lamp:v1".to_owned(), ..Place::bundle("lamp", "lamp.v1") };
+    let missing = Finding::new(
+        &MISSING,
+        Place { origin: Some(origin.clone()), ..place },
+        "it is <gone> & \"lost\"\u{1b}",
+    );
     let structure =
-        Finding { origin: Some(origin), ..Finding::of_bundle(STRUCTURE, "", "", "no head".to_owned()) };
+        Finding::new(&olm_fbc::RULES[0].rule, Place { origin: Some(origin), ..Place::default() }, "no head");
     Verification {
         catalog: "./catalog".to_owned(),
         passed: false,
