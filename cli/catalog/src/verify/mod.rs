@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use olm_cli_core::error::{CliError, Code};
+use olm_cli_core::report::{ReportArgs, Rules};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, DirectoryFolder, Source};
 use olm_fbc::Limits;
@@ -24,7 +25,7 @@ use olm_fbc::Limits;
 pub use self::bundle_images::check_images;
 use self::finding::{Finding, arrange, of_structure, rules};
 use self::images::{Checked, Extent};
-use self::output::{Verification, VerifyFormat};
+use self::output::Verification;
 use self::state::State;
 use super::whole::WholeCatalog;
 use crate::sign::PolicyArgs;
@@ -64,7 +65,12 @@ Examples:
   {olm} catalog verify --rules")]
 pub struct VerifyArgs {
     /// A directory, an image reference, or cluster/NAME
-    #[arg(value_name = "SOURCE")]
+    #[arg(
+        value_name = "SOURCE",
+        required_unless_present = "rules",
+        default_value = "",
+        hide_default_value = true
+    )]
     source: String,
     /// Only check this package; may be given several times. The checks of `validate` are always of the whole catalog
     #[arg(long = "package", value_name = "NAME")]
@@ -87,25 +93,12 @@ pub struct VerifyArgs {
     /// Architectures that every image must have, separated by commas, in place of those that the bundles declare
     #[arg(long = "arch", value_name = "ARCH", value_delimiter = ',')]
     architectures: Vec<String>,
-    /// Skip the findings of this rule; may be given several times
-    #[arg(long, value_name = "RULE", value_parser = rule)]
-    ignore: Vec<&'static str>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
-    output: VerifyFormat,
+    #[command(flatten)]
+    report: ReportArgs,
     #[command(flatten)]
     signatures: PolicyArgs,
     #[command(flatten)]
     access: Access,
-}
-
-/// Parses the ID of a rule.
-fn rule(text: &str) -> Result<&'static str, String> {
-    let known = rules().map(|rule| rule.id);
-    known.clone().find(|id| *id == text).ok_or_else(|| {
-        let known: Vec<_> = known.collect();
-        format!("the rules are {}", known.join(", "))
-    })
 }
 
 /// Runs the command.
@@ -113,6 +106,10 @@ fn rule(text: &str) -> Result<&'static str, String> {
 /// # Errors
 /// The catalog cannot be read, or has findings.
 pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), CliError> {
+    if args.report.rules {
+        return args.report.print_rules("CatalogRules", &Rules::new(rules()), Rules::text, session);
+    }
+    args.report.check(rules())?;
     let verifier = args.signatures.is_set().then(|| args.signatures.verifier()).transpose()?;
     let (catalog, mut findings) = read(&args, session).await?;
     let is_from_cluster = matches!(Source::parse(&args.source)?, Source::Cluster(_));
@@ -137,7 +134,7 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
         checked = images::check(&catalog.packages, &extent, images, state, session).await?;
         findings.append(&mut checked.findings);
     }
-    findings.retain(|finding| !args.ignore.contains(&finding.rule.id));
+    findings.retain(|finding| !args.report.ignores(finding.rule));
     arrange(&mut findings, &catalog);
     let names: BTreeMap<String, Vec<String>> = catalog
         .packages
@@ -147,6 +144,10 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
             (package.name.clone(), bundles)
         })
         .collect();
+    let folder = match Source::parse(&args.source)? {
+        Source::Directory(root) => Some(root),
+        _ => None,
+    };
     let verification = Verification {
         catalog: args.source,
         passed: findings.is_empty(),
@@ -156,8 +157,9 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
         resumed: checked.resumed,
         findings,
         names,
+        folder,
     };
-    output::print(&verification, args.output, &mut session.output)?;
+    args.report.print("CatalogVerification", &verification, output::table, output::report, session)?;
     if verification.passed { Ok(()) } else { Err(CliError::Findings) }
 }
 
