@@ -124,7 +124,7 @@ pub(super) fn harmed(name: &str, violations: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use olm_crd_safety::Section;
+    use olm_crd_safety::{Impact, Section};
 
     use super::*;
 
@@ -133,7 +133,8 @@ mod tests {
             "scope" | "storedVersionRemoval" => (Section::Crd, None, None),
             _ => (Section::Same, Some("v1".to_owned()), Some("^.spec".to_owned())),
         };
-        Finding { section, version, property, check, text: text.to_owned() }
+        let impact = Impact::StoredObjects;
+        Finding { section, version, property, check, text: text.to_owned(), impact }
     }
 
     fn required() -> Finding {

@@ -37,17 +37,17 @@ pub(crate) fn repeated_keys(file: &str, repeated: &[RepeatedKey], findings: &mut
     }
 }
 
-/// Reports repeated keys of the metadata. Those of manifests are reported when they are read.
-pub(crate) fn repeated_metadata(content: &Content<'_>, findings: &mut Findings) {
+/// Reports repeated keys of the metadata and of JSON in annotations. Those of manifests are reported when they are read.
+pub(crate) fn repeated(content: &Content<'_>, findings: &mut Findings) {
     for (file, _) in METADATA_FILES {
         if let Some(text) = content.files.get(file) {
             repeated_keys(file, &olm_yaml::repeated_keys(text, 1), findings);
         }
     }
+    content.csv().into_iter().for_each(|csv| repeated_in_annotations(csv, findings));
 }
 
-/// Reports repeated keys of JSON in annotations.
-pub(crate) fn repeated_in_annotations(csv: &Object, findings: &mut Findings) {
+fn repeated_in_annotations(csv: &Object, findings: &mut Findings) {
     for key in JSON_ANNOTATIONS {
         let Some(text) = csv.annotation(key).map(str::as_bytes) else { continue };
         if !olm_yaml::json::has_repeated_keys(text) {

@@ -136,5 +136,5 @@ fn repeated_keys_are_refused_in_input_and_bundle() {
     assert_eq!(ran.code, 1);
     assert!(ran.stderr.contains("metadata/annotations.yaml:"), "{}", ran.stderr);
     let ran = bundle(folder.path(), &["validate", "bundle"], "");
-    assert!(ran.code == 0 && ran.stderr.contains("[FILE-6]"), "{}", ran.stderr);
+    assert!(ran.code == 0 && ran.stdout.contains("[FILE-6]"), "{}", ran.stdout);
 }

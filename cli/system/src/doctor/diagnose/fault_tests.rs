@@ -256,10 +256,10 @@ fn each_fault_is_the_only_finding_and_names_its_remedy() {
         (fault.plant)(&mut observed);
         let found = diagnose(&observed, now());
         let [finding] = &found[..] else { panic!("{}: {found:#?}", fault.heading) };
-        let cause = finding.cause.map(|cause| format!(" {}", cause.id)).unwrap_or_default();
+        let cause = finding.place.cause.map(|cause| format!(" {}", cause.id)).unwrap_or_default();
         assert_eq!(format!("{}{cause}", finding.rule.id), fault.found, "{}", fault.heading);
         assert_eq!(finding.rule.anchor, anchor(fault.heading), "{}", fault.heading);
-        assert!(finding.remedy.contains(fault.remedy), "{}: {}", fault.heading, finding.remedy);
+        assert!(finding.place.remedy.contains(fault.remedy), "{}: {}", fault.heading, finding.place.remedy);
     }
 }
 
@@ -294,7 +294,7 @@ fn doctor_recognizes_messages_of_troubleshooting_page() {
     let page = document(PAGE).unwrap();
     let mut count = 0;
     for section in sections(&page.text) {
-        let rules: &[&rule::Rule] = match section.heading {
+        let rules: &[&rule::DoctorRule] = match section.heading {
             "error for resolved bundle … with version …" => CAUSES,
             "Deletion hangs" => OF_DELETIONS,
             "The servers do not start" => OF_LOGS,
