@@ -263,43 +263,41 @@ fn change_of_a_paused_object_is_a_fault() {
     assert_eq!(history.judge(&TestChanges::default(), |_, _| true), wrong);
 }
 
+/// A CRD of the first revision.
+fn crd() -> Value {
+    json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
+        "ownerReferences": [{"kind": "ClusterObjectSet", "uid": "r1", "controller": true}]}})
+}
+
+/// A custom resource of [`crd`], which `is_over` or in use.
+fn custom_resource(is_over: bool) -> TestChanges {
+    let made = "2026-01-01T00:00:00Z".parse().ok();
+    let instance = Instance { crd: "d".to_owned(), since: 5, made, is_over };
+    TestChanges { instances: BTreeMap::from([("i".to_owned(), instance)]), ..TestChanges::default() }
+}
+
+fn with(mut object: Value, change: Value) -> Value {
+    merge(&mut object, change);
+    object
+}
+
+fn policy(policy: &str) -> Value {
+    json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": policy}}})
+}
+
+fn archived(change: Value) -> Value {
+    with(revision(1, json!({"spec": {"lifecycleState": "Archived"}})), change)
+}
+
+fn leaving(change: Value) -> Value {
+    with(revision(1, json!({"metadata": {"deletionTimestamp": "now"}})), change)
+}
+
 #[test]
 fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
-    let crd = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
-        "ownerReferences": [{"kind": "ClusterObjectSet", "uid": "r1", "controller": true}]}});
-    let instance = |is_over| Instance {
-        crd: "d".to_owned(),
-        since: 5,
-        made: "2026-01-01T00:00:00Z".parse().ok(),
-        is_over,
-    };
-    let test_changes = |is_over| TestChanges {
-        instances: BTreeMap::from([("i".to_owned(), instance(is_over))]),
-        ..TestChanges::default()
-    };
-    let policy = |policy: &str| {
-        json!({"metadata": {"annotations": {
-        "ext.olm.operatorframework.io/uninstall-policy": policy}}})
-    };
-    let archived = |change| {
-        let mut object = revision(1, json!({"spec": {"lifecycleState": "Archived"}}));
-        merge(&mut object, change);
-        object
-    };
-    let leaving = |change| {
-        let mut object = revision(1, json!({"metadata": {"deletionTimestamp": "now"}}));
-        merge(&mut object, change);
-        object
-    };
-    let archived_and_leaving = |change| {
-        let mut object = archived(json!({"metadata": {"deletionTimestamp": "now"}}));
-        merge(&mut object, change);
-        object
-    };
-    let foreground = |mut change: Value| {
-        merge(&mut change, json!({"metadata": {"finalizers": ["foregroundDeletion"]}}));
-        change
-    };
+    let archived_and_leaving =
+        |change| with(archived(json!({"metadata": {"deletionTimestamp": "now"}})), change);
+    let foreground = |change| with(change, json!({"metadata": {"finalizers": ["foregroundDeletion"]}}));
     let upgrade = Some("was deleted by an upgrade while in use");
     let kept = Some("was to be kept and was deleted");
     let rows = [
@@ -317,48 +315,63 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
         (leaving(foreground(policy("KeepCRDs"))), false, kept),
     ];
     for (state, is_over, expected) in rows {
-        let events = vec![event(4, crd.clone()), event(20, state.clone()), gone(NEW, crd.clone())];
+        let events = vec![event(4, crd()), event(20, state.clone()), gone(NEW, crd())];
         let expected = expected.map(|text| format!("at 100: CustomResourceDefinition /widgets.xm1: {text}"));
         assert_eq!(
-            after(&test_changes(is_over), events),
+            after(&custom_resource(is_over), events),
             expected.into_iter().collect::<Vec<_>>(),
             "{state}"
         );
     }
-    // Expected policy: that of the extension when the deletion of the revision was requested, or a later one.
-    let controlled = json!({"metadata": {"deletionTimestamp": "now", "ownerReferences": [{"uid": "x", "controller": true}]}});
-    let extension = |change| {
-        let mut object = json!({"kind": "ClusterExtension", "metadata": {"name": "xm1", "uid": "x"}});
-        merge(&mut object, change);
-        object
-    };
+}
+
+/// Extension that controls [`controlled`].
+fn extension(change: Value) -> Value {
+    with(json!({"kind": "ClusterExtension", "metadata": {"name": "xm1", "uid": "x"}}), change)
+}
+
+/// Revision whose deletion was requested.
+fn controlled() -> Value {
+    let owners = json!([{"uid": "x", "controller": true}]);
+    revision(1, json!({"metadata": {"deletionTimestamp": "now", "ownerReferences": owners}}))
+}
+
+#[test]
+fn policy_counts_if_it_is_that_of_the_request_or_a_later_one() {
     for (annotated, faults) in [(15, 1), (25, 0)] {
         let events = vec![
-            event(4, crd.clone()),
+            event(4, crd()),
             event(5, extension(json!({}))),
             event(annotated, extension(policy("KeepCRDs"))),
-            event(20, revision(1, controlled.clone())),
-            gone(NEW, crd.clone()),
+            event(20, controlled()),
+            gone(NEW, crd()),
         ];
-        assert_eq!(after(&test_changes(true), events).len(), faults, "annotated at {annotated}");
+        assert_eq!(after(&custom_resource(true), events).len(), faults, "annotated at {annotated}");
     }
-    // The product has read a policy before everything settled.
+}
+
+#[test]
+fn policy_counts_that_was_read_before_everything_settled() {
     let mut history = History::default();
     let events = [
-        event(4, crd.clone()),
+        event(4, crd()),
         event(5, extension(json!({}))),
-        event(20, revision(1, controlled)),
+        event(20, controlled()),
         event(25, extension(policy("KeepCRDs"))),
     ];
     events.into_iter().for_each(|event| history.record(event));
-    assert_eq!(history.judge(&test_changes(true), |_, _| true), [""; 0]);
-    history.record(gone(NEW, crd.clone()));
-    assert_eq!(history.judge(&test_changes(true), |_, _| true).len(), 1);
+    assert_eq!(history.judge(&custom_resource(true), |_, _| true), [""; 0]);
+    history.record(gone(NEW, crd()));
+    assert_eq!(history.judge(&custom_resource(true), |_, _| true).len(), 1);
+}
+
+#[test]
+fn deletion_of_a_crd_within_a_second_of_a_new_custom_resource_is_no_fault() {
     for (second, faults) in [(1, 0), (2, 1)] {
-        let mut asked = crd.clone();
-        merge(&mut asked, json!({"metadata": {"deletionTimestamp": format!("2026-01-01T00:00:0{second}Z")}}));
-        let events = vec![event(4, crd.clone()), event(20, archived(json!({}))), gone(NEW, asked)];
-        assert_eq!(after(&test_changes(false), events).len(), faults, "made {second} s before");
+        let asked =
+            with(crd(), json!({"metadata": {"deletionTimestamp": format!("2026-01-01T00:00:0{second}Z")}}));
+        let events = vec![event(4, crd()), event(20, archived(json!({}))), gone(NEW, asked)];
+        assert_eq!(after(&custom_resource(false), events).len(), faults, "made {second} s before");
     }
 }
 

@@ -20,6 +20,10 @@ fn servers_source() -> Result<String> {
     let folders = [
         "catalogd/src",
         "controllers/src",
+        "controllers/certificates/src",
+        "controllers/core/src",
+        "controllers/extension/src",
+        "controllers/revision/src",
         "crates/catalog-server/src",
         "crates/runtime/src",
         "crates/serving/src",
@@ -309,7 +313,7 @@ fn condition_types_and_reasons_match_the_reference_page() -> Result<()> {
 fn event_reasons_match_the_reference_page() -> Result<()> {
     let mut there = BTreeSet::new();
     for path in ["events.rs", "rollout_events.rs"] {
-        there.extend(constants(&source(&format!("controllers/src/extension/{path}"))?, ""));
+        there.extend(constants(&source(&format!("controllers/extension/src/controller/{path}"))?, ""));
     }
     ensure!(there.len() > 10, "{there:?}");
     let page = document("reference/conditions.md")?;
