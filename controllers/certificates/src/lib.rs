@@ -40,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use creation::CertifiedCluster;
 use needs::{Needs, RequiredCertificates, ca_secret};
+pub use objects::resource;
 use objects::write;
 pub use plan::Times;
 use plan::{Cause, Step, next};
@@ -87,6 +88,15 @@ struct ExtensionState {
     /// Generation and needs of each revision, by its UID.
     read: HashMap<String, (Option<i64>, Arc<Needs>)>,
     carried: HashMap<Serving, InjectedBundle>,
+}
+
+/// Summary of the state of an extension.
+#[derive(Clone, Debug)]
+pub struct KnownExtension {
+    /// Number of revisions whose content was read.
+    pub revisions: usize,
+    /// CA bundles that all objects carry, PEM, one for each Service.
+    pub bundles: Vec<Vec<u8>>,
 }
 
 /// A bundle that all objects carry.
@@ -162,6 +172,14 @@ impl WebhookCertificates {
             }
         }
         Ok(())
+    }
+
+    /// What is remembered of an extension. `None` if it needs no certificates.
+    pub fn known(&self, extension: &str) -> Option<KnownExtension> {
+        let known = self.0.known.lock();
+        let state = known.get(extension)?;
+        let bundles = state.carried.values().map(|carried| carried.bundle.clone()).collect();
+        Some(KnownExtension { revisions: state.read.len(), bundles })
     }
 }
 

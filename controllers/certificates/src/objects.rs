@@ -24,6 +24,16 @@ use super::injection;
 use super::needs::RequiredCertificates;
 use super::secrets::Owner;
 
+/// Resource of the objects into which a CA bundle is injected.
+pub fn resource(kind: InjectionKind) -> ApiResource {
+    match kind {
+        InjectionKind::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
+        InjectionKind::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
+        InjectionKind::Crd => ApiResource::erase::<CustomResourceDefinition>(&()),
+        InjectionKind::ApiService => ApiResource::erase::<APIService>(&()),
+    }
+}
+
 impl Provider {
     /// Injects the bundle into an object if it exists and lacks the bundle. Returns `true` if it was written.
     pub(super) async fn inject(
@@ -60,13 +70,7 @@ impl Provider {
     }
 
     pub(super) fn objects(&self, kind: InjectionKind) -> Api<DynamicObject> {
-        let resource = match kind {
-            InjectionKind::Validating => ApiResource::erase::<ValidatingWebhookConfiguration>(&()),
-            InjectionKind::Mutating => ApiResource::erase::<MutatingWebhookConfiguration>(&()),
-            InjectionKind::Crd => ApiResource::erase::<CustomResourceDefinition>(&()),
-            InjectionKind::ApiService => ApiResource::erase::<APIService>(&()),
-        };
-        Api::all_with(self.client.clone(), &resource)
+        Api::all_with(self.client.clone(), &resource(kind))
     }
 
     /// Returns the identities of our Secrets of the extension.

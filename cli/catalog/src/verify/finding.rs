@@ -48,7 +48,7 @@ pub(super) fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
 }
 
 /// Fault of a catalog.
-pub type Finding = olm_finding::Finding<Place>;
+pub(crate) type Finding = olm_finding::Finding<Place>;
 
 /// Part of a catalog. What is empty does not apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]

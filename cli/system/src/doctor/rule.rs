@@ -14,7 +14,7 @@ pub(super) type DoctorRule = Declared<Signs>;
 pub(super) struct Signs {
     /// Heading of the document that explains the fault.
     #[serde(rename = "documentation", serialize_with = "documented")]
-    anchor: &'static str,
+    pub(super) anchor: &'static str,
     /// Parts of messages or log lines. `…` matches anything.
     #[serde(skip)]
     pub(super) texts: &'static [&'static str],

@@ -27,7 +27,7 @@ use olm_serving::certificate::PemPair;
 use olm_serving::https::{HttpServer, RustlsConfig};
 use olm_serving::serving_certificate::{CertificateSource, ServingCertificate};
 use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
-use olm_webhook_certificates::{Times, WebhookCertificates};
+use olm_webhook_certificates::{Times, WebhookCertificates, resource};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -167,7 +167,7 @@ impl Fixture {
     }
 
     pub(super) fn objects(&self, kind: InjectionKind) -> Api<DynamicObject> {
-        self.provider(Times::DEFAULT).0.objects(kind)
+        Api::all_with(self.client(), &resource(kind))
     }
 
     /// Patches an object like a user.

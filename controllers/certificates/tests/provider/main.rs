@@ -17,7 +17,7 @@ use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
 use olm_api::names::{REVISION_ENGINE_MANAGER, WEBHOOK_CERTIFICATES_MANAGER};
 use olm_api::{ClusterExtension, labels};
-use olm_bundle::{InjectionKind, Serving};
+use olm_bundle::InjectionKind;
 use olm_servers::RunningController;
 use olm_serving::certificate::PemPair;
 use olm_serving::issue::{count, is_accepted};
@@ -140,7 +140,7 @@ async fn next_revisions_drop_webhooks(fixture: &Fixture, extension: &ClusterExte
         (fixture.pair(LEAF).await.is_none() && fixture.pair(CA).await.is_none()).then_some(())
     })
     .await;
-    eventually("the extension is forgotten", async || (!provider.0.is_known("demo")).then_some(())).await;
+    eventually("the extension is forgotten", async || provider.known("demo").is_none().then_some(())).await;
     keeping.stop().await;
 }
 
@@ -363,7 +363,7 @@ async fn failing_extension_delays_no_other() {
     })
     .await;
     let carried: Vec<usize> =
-        provider.0.known.lock()["blind"].carried.values().map(|carried| count(&carried.bundle)).collect();
+        provider.known("blind").unwrap().bundles.iter().map(|bundle| count(bundle)).collect();
     assert!(
         carried.iter().all(|count| *count == 1),
         "{carried:?}: must not include the bundle with both CAs"
@@ -390,10 +390,8 @@ async fn providers_hand_over_secret_with_active_revisions() {
     // cert-manager issues for the next revision, and we must not interfere.
     provider.ensure(&extension, &needed(&theirs)).await.unwrap();
     fixture.revise(&extension, 2, &theirs).await;
-    eventually("both revisions are read", async || {
-        (provider.0.known.lock()["demo"].read.len() == 2).then_some(())
-    })
-    .await;
+    eventually("both revisions are read", async || (provider.known("demo")?.revisions == 2).then_some(()))
+        .await;
     let (mut pair, _) = fixture.pair(LEAF).await.unwrap();
     pair.certificate = b"of cert-manager".to_vec();
     let passed = async || {

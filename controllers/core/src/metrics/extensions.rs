@@ -246,7 +246,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub fn extension(conditions: &[(&str, &str, &str)], version: Option<&str>) -> ClusterExtension {
+    pub(crate) fn extension(conditions: &[(&str, &str, &str)], version: Option<&str>) -> ClusterExtension {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(|(type_, status, reason)| {
@@ -284,7 +284,7 @@ pub(super) mod tests {
         ("BundleDeprecated", "False", "NotDeprecated"),
     ];
 
-    pub fn with(
+    pub(crate) fn with(
         changes: &[(&'static str, &'static str, &'static str)],
     ) -> Vec<(&'static str, &'static str, &'static str)> {
         let mut all = HEALTHY.to_vec();

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fixture::{after, first, found, healthy, own};
-use crate::doctor::observed::{Log, Observed};
+use crate::doctor::observed::Log;
 
 #[test]
 fn healthy_cluster_has_no_findings() {
