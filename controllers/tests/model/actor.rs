@@ -73,18 +73,14 @@ impl Actor {
             Step::Settle => return self.settle().await,
             Step::Create => self.create().await,
             Step::Delete(cascade) => self.delete_extension(*cascade).await,
-            Step::Version(version) => {
-                self.edit(|desired_spec| desired_spec.version.clone_from(version)).await
-            }
-            Step::Channels(channels) => {
-                self.edit(|desired_spec| desired_spec.channels.clone_from(channels)).await
-            }
-            Step::Policy(policy) => self.edit(|desired_spec| desired_spec.policy = *policy).await,
-            Step::Config(config) => self.edit(|desired_spec| desired_spec.config = config.clone()).await,
-            Step::Deadline(minutes) => self.edit(|desired_spec| desired_spec.deadline = *minutes).await,
-            Step::Unchecked(unchecked) => self.edit(|desired_spec| desired_spec.unchecked = *unchecked).await,
-            Step::Paused(paused) => self.edit(|desired_spec| desired_spec.paused = *paused).await,
-            Step::Uninstall(policy) => self.edit(|desired_spec| desired_spec.uninstall = *policy).await,
+            Step::Version(version) => self.edit(|spec| spec.version.clone_from(version)).await,
+            Step::Channels(channels) => self.edit(|spec| spec.channels.clone_from(channels)).await,
+            Step::Policy(policy) => self.edit(|spec| spec.policy = *policy).await,
+            Step::Config(config) => self.edit(|spec| spec.config = config.clone()).await,
+            Step::Deadline(minutes) => self.edit(|spec| spec.deadline = *minutes).await,
+            Step::Unchecked(unchecked) => self.edit(|spec| spec.unchecked = *unchecked).await,
+            Step::Paused(paused) => self.edit(|spec| spec.paused = *paused).await,
+            Step::Uninstall(policy) => self.edit(|spec| spec.uninstall = *policy).await,
             Step::Offer(letter, offered) => {
                 self.catalog(*letter, |catalog| catalog.offered.clone_from(offered)).await
             }

@@ -42,8 +42,11 @@ pub(crate) fn compare(
 ) {
     each(old_version, new_version, &mut |path, old, new| {
         compare_property(old, new, &mut |check, text, impact| {
-            let impact =
-                impact::in_version(impact.unwrap_or(impact::of_check(check, path)), old_version, new_version);
+            let impact = impact::in_version(
+                impact.unwrap_or_else(|| impact::of_check(check, path)),
+                old_version,
+                new_version,
+            );
             let (version, property) = (Some(version.to_owned()), Some(path.to_owned()));
             findings.push(Finding { section, version, property, check, text, impact });
         });

@@ -30,6 +30,8 @@ impl RunningController {
     /// It has panicked.
     pub async fn stop(self) {
         self.stop.cancel();
-        self.task.await.unwrap();
+        if let Err(error) = self.task.await {
+            std::panic::resume_unwind(error.into_panic());
+        }
     }
 }

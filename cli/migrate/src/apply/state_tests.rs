@@ -95,8 +95,7 @@ fn migration_continues_from_each_step() {
 #[test]
 fn migration_step_interrupted_by_kill_is_repeated() {
     let backed_up = || {
-        let observed = installed_by_classic();
-        let mut observed = observed.after(&Step::BackUp);
+        let mut observed = installed_by_classic().after(&Step::BackUp);
         observed.subscription = None;
         observed.waiting.clear();
         observed
@@ -107,7 +106,6 @@ fn migration_step_interrupted_by_kill_is_repeated() {
         decide(&plan(), &observed)
     };
     let account = || vec![plan().adopted[1].clone()];
-    let gone = |observed: &mut Observed| observed.csv = None;
     let held =
         || ClassicObject { is_deleting: true, is_held: true, has_conversion: false, ..csv("Succeeded") };
     // Killed while the garbage collector removes owner references to the Subscription.
@@ -137,8 +135,7 @@ fn migration_step_interrupted_by_kill_is_repeated() {
     });
     assert_eq!(step, Step::ClearInstallPlans(vec![install_plan()]));
     // Killed between the finalizer and the deletion.
-    let step = next(&|observed| observed.attached = account());
-    assert_eq!(step, Step::HoldCsv(csv("").id));
+    assert_eq!(next(&|observed| observed.attached = account()), Step::HoldCsv(csv("").id));
     // Killed between two patches.
     let step = next(&|observed| (observed.csv, observed.attached) = (Some(held()), account()));
     assert_eq!(step, Step::Detach(account()));
@@ -153,13 +150,13 @@ fn migration_step_interrupted_by_kill_is_repeated() {
     assert_eq!(step, Step::AwaitCsvDeletion);
     // Killed after the release, before the OperatorCondition was detached.
     let step = next(&|observed| {
-        gone(observed);
+        observed.csv = None;
         observed.attached = account();
         observed.lost = account();
     });
     assert_eq!(step, Step::Detach(account()));
     let step = next(&|observed| {
-        gone(observed);
+        observed.csv = None;
         observed.attached.clear();
         observed.lost = account();
     });
@@ -288,7 +285,6 @@ fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
         change(&mut observed);
         decide(&plan(), &observed)
     };
-    let gone = |observed: &mut Observed| observed.subscription = None;
     // Upgraded after the backup, before the deletion of the Subscription.
     assert_eq!(next(&|observed| observed.upgrade = replaced()), Step::DropBackup(why.to_owned()));
     // Upgraded after the deletion of the ClusterServiceVersion began.
@@ -299,14 +295,14 @@ fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
     assert_eq!(step, Step::Refuse(rolled_back.clone()));
     // Upgraded while the Subscription was deleted.
     let step = next(&|observed| {
-        gone(observed);
+        observed.csv = None;
         observed.upgrade = replaced();
     });
     assert_eq!(step, Step::Refuse(rolled_back));
     // A ClusterServiceVersion of the same name was created again, for example by a rollback.
     let again = || ClassicObject { id: ObjectId { uid: "new".to_owned(), ..csv("").id }, ..csv("Succeeded") };
     let step = next(&|observed| {
-        gone(observed);
+        observed.csv = None;
         observed.csv = Some(again());
     });
     assert_eq!(step, Step::HoldCsv(again().id));

@@ -65,9 +65,9 @@ struct DryRun {
 /// Error of the check of an object.
 enum CheckError {
     /// The API server rejects the object.
-    Rejected(ObjectKey, ClusterError),
+    Rejected(Box<(ObjectKey, ClusterError)>),
     /// Reading the object failed.
-    Read(ObjectError),
+    Read(Box<ObjectError>),
     /// The dry run returned no verdict.
     DryRun(ClusterError),
 }
@@ -117,7 +117,8 @@ impl<C: Cluster> Engine<C> {
         while let Some(check) = checks.next().await {
             let check = match check {
                 Ok(check) => Some(check),
-                Err(CheckError::Rejected(key, verdict)) => {
+                Err(CheckError::Rejected(rejected)) => {
+                    let (key, verdict) = *rejected;
                     checked.findings.push(format!("{key}: {}", verdict.message));
                     if verdict.reason == Reason::NotPermitted {
                         checked.denials.push(verdict.message);
@@ -126,7 +127,7 @@ impl<C: Cluster> Engine<C> {
                 }
                 Err(CheckError::Read(error)) => {
                     let ends = error.ends_phase();
-                    checked.failures.push(error);
+                    checked.failures.push(*error);
                     if ends {
                         return Err(EngineError::Objects(checked.failures));
                     }
@@ -158,7 +159,7 @@ impl<C: Cluster> Engine<C> {
         }
         let live_hash = verified.map(|verified| verified.live_hash);
         let observed = self.observed(revision, content, desired, desired_hash, live_hash).await;
-        let mut observed = observed.map_err(CheckError::Read)?;
+        let mut observed = observed.map_err(|error| CheckError::Read(Box::new(error)))?;
         if revision.is_taken(&observed) {
             return Ok(ObjectCheck::Skipped(taken(ObjectKey::of(&observed.desired), "it has another owner")));
         }
@@ -314,7 +315,7 @@ impl Revision {
             if error.is_rejection() && self.yields(&observed) {
                 return Ok(ObjectCheck::Skipped(taken(ObjectKey::of(body), &error.message)));
             }
-            return Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error));
+            return Err(CheckError::Rejected(Box::new((ObjectKey::of(&observed.desired), error))));
         }
         // A replacement deletes the object, so its creation has to be checked.
         if error.reason == Reason::NoDryRun && !is_replaced {
