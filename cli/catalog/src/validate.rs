@@ -1,14 +1,17 @@
 //! `olm validate` and `olm catalog validate`: report all errors of a catalog, with file and line.
 
+use std::io::Read as _;
+
 use clap::{Args, ValueEnum};
 use olm_cli_core::bundle_source::is_bundle_dir;
 use olm_cli_core::classic_kinds;
 use olm_cli_core::error::CliError;
+use olm_cli_core::manifest::syntax_advice;
 use olm_cli_core::output::{Format, counted, printable};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs, Source};
-use olm_fbc::{Finding, Limits, Report, Severity};
+use olm_fbc::{Finding, Folder as _, Limits, Report, Severity};
 use olm_oci::ImageLabels;
 use serde::Serialize;
 
@@ -22,6 +25,9 @@ Bundles are checked by `bundle validate`.";
 
 /// Label of every bundle image (docs/design/cli.md#bundle-annotations).
 const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
+
+/// Bytes of a file that are read for a hint.
+const MAX_HINTED: u64 = 1 << 20;
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -122,7 +128,17 @@ fn check(
         });
         hints.dedup();
     }
+    hints.extend(report.errors().filter_map(|finding| syntax_hint(folder, finding)));
     Ok((report, hints))
+}
+
+/// Hint for a file whose YAML cannot be parsed, such as a value to quote, with its place.
+fn syntax_hint(folder: &DirectoryFolder, finding: &Finding) -> Option<String> {
+    let origin = finding.origin.as_ref().filter(|_| finding.message.contains("YAML"))?;
+    let mut text = String::new();
+    folder.open(&origin.file).ok()?.take(MAX_HINTED).read_to_string(&mut text).ok()?;
+    let (line, advice) = syntax_advice(&text, origin.line)?;
+    Some(format!("{}:{line}: {advice}", origin.file.display()))
 }
 
 fn severity(finding: &Finding) -> &'static str {
