@@ -4,7 +4,7 @@
 use olm_api::ClusterExtension;
 use olm_bundle::Certificates;
 use olm_request::{ExtensionRules, Settings};
-use olm_resolve::DependencyMode;
+use olm_resolve::{DependencyMode, UpgradeScope};
 use olm_runtime::gates::{FeatureGates, Gate, Stage};
 
 /// Webhook certificates issued by the built-in provider.
@@ -60,7 +60,7 @@ pub const KNOWN: [Gate; 17] = [
     Gate { name: OPENSHIFT, default: true, stage: Stage::Ga },
 ];
 
-/// Effect of the gates, and of `--dependency-mode`, on extensions.
+/// Effect of the gates, and of `--dependency-mode` and `--upgrade-scope`, on extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Features {
     /// `true` if bundles that only watch one namespace are accepted.
@@ -98,7 +98,7 @@ impl Features {
     }
 
     /// Reads the gates and logs those whose value has no effect.
-    pub(crate) fn of(gates: &FeatureGates, dependencies: DependencyMode) -> Self {
+    pub(crate) fn of(gates: &FeatureGates, dependencies: DependencyMode, scope: UpgradeScope) -> Self {
         if !gates.enabled(REVISIONS) {
             tracing::warn!("BoxcutterRuntime=false has no effect: the revision-based runtime is always used");
         }
@@ -123,6 +123,7 @@ impl Features {
             certificates,
             settings: Settings {
                 dependencies,
+                upgrade_scope: Some(scope).filter(|scope| *scope != UpgradeScope::Major),
                 best_effort: gates.enabled(BEST_EFFORT),
                 cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
                 releases: gates.enabled(RELEASES),
@@ -141,7 +142,11 @@ mod tests {
     fn first_enabled_certificate_provider_wins() {
         let features = |flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            Features::of(&FeatureGates::parse(&KNOWN, &flags).unwrap(), DependencyMode::Reject)
+            Features::of(
+                &FeatureGates::parse(&KNOWN, &flags).unwrap(),
+                DependencyMode::Reject,
+                UpgradeScope::Major,
+            )
         };
         assert_eq!(features(&[]).certificates, Certificates::CertManager);
         let no_cert_manager = "WebhookProviderCertManager=false";
@@ -165,6 +170,12 @@ mod tests {
         assert!(
             !features(&[]).impersonation && features(&["ServiceAccountImpersonation=true"]).impersonation
         );
+        let scoped = |scope| {
+            let gates = FeatureGates::parse(&KNOWN, &[]).unwrap();
+            Features::of(&gates, DependencyMode::Reject, scope).settings.upgrade_scope
+        };
+        assert_eq!(scoped(UpgradeScope::Minor), Some(UpgradeScope::Minor));
+        assert_eq!(scoped(UpgradeScope::Major), None);
         // Case additions-a01
         assert_eq!(features(&[]).settings, Settings::default());
         let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]).settings;
