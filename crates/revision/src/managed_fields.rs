@@ -341,6 +341,21 @@ mod tests {
         );
     }
 
+    #[test]
+    fn port_without_protocol_is_found_as_one_of_tcp() {
+        let desired = json!({"spec": {"ports": [{"port": 53}, {"port": 53, "protocol": "UDP"}]}});
+        let of = |protocol: &str| {
+            let key = format!("k:{{\"port\":53,\"protocol\":{protocol:?}}}");
+            let fields = json!({"f:spec": {"f:ports": {key: {"f:port": {}}}}});
+            conflicts(&desired, &object(&[entry("kubectl-edit", "Update", fields)]))
+        };
+        for protocol in ["TCP", "UDP"] {
+            let path = format!(".spec.ports[port=53,protocol={protocol:?}].port");
+            assert_eq!(of(protocol), BTreeMap::from([("kubectl-edit".to_owned(), vec![path])]));
+        }
+        assert_eq!(of("SCTP"), BTreeMap::new());
+    }
+
     // docs/design/apply.md#migration-to-revision-1: these annotations stay without an owner.
     #[test]
     fn helm_annotations_are_not_taken_over() {

@@ -210,6 +210,11 @@ pub fn controller(object: &Value) -> Option<&Value> {
     owners(object).iter().find(|reference| reference.get("controller") == Some(&Value::Bool(true)))
 }
 
+/// `true` if the controller of the object is `owner`.
+pub(crate) fn is_controlled(actual: &Value, owner: &Owner) -> bool {
+    controller(actual).is_some_and(|reference| owner.is(reference))
+}
+
 /// Desired object of the revision: in the form of [`applied`], with the labels managed-by and owner-name, the revision
 /// annotation and the owner reference.
 pub fn desired(content: &ContentObject, owner: &Owner) -> Value {

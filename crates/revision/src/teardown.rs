@@ -20,8 +20,8 @@ use crate::fields::Moves;
 use crate::memory::Memory;
 use crate::object::{ObjectKey, is_crd, resource_version, storage_version, uid};
 use crate::plan::{
-    Owner, controller, is_deleting, is_keeper, is_left_behind, is_revision, keeper_reference, metadata_patch,
-    owners, without, without_keeper,
+    Owner, is_controlled, is_deleting, is_keeper, is_left_behind, is_revision, keeper_reference,
+    metadata_patch, owners, without, without_keeper,
 };
 
 pub use result::{DENIED, TeardownResult};
@@ -405,10 +405,6 @@ fn failed(key: &ObjectKey) -> impl FnOnce(ClusterError) -> EngineError + '_ {
 
 fn is_denial(error: &ClusterError) -> bool {
     matches!(error.reason, Reason::Rejected | Reason::NotPermitted)
-}
-
-fn is_controlled(actual: &Value, owner: &Owner) -> bool {
-    controller(actual).is_some_and(|reference| owner.is(reference))
 }
 
 fn new_owner<'a>(new_owners: &'a [NewOwner], key: &ObjectKey) -> Option<&'a Owner> {

@@ -12,7 +12,7 @@ use crate::immutable::{about_object, is_replaceable, trial};
 use crate::managed_fields::{agrees, conflicts, drops_conversion, unrecorded};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
-use crate::plan::{Plan, check_body, controller, plan};
+use crate::plan::{Plan, check_body, is_controlled, plan};
 use crate::probes::{ProbeResult, ProbeStatus};
 use crate::result::{Action, ObjectResult};
 use crate::storage_version::{backends, with_live_storage};
@@ -277,10 +277,8 @@ impl<C: Cluster> Engine<C> {
         for key in backends(desired, &revision.phases) {
             let read = self.cluster.get(&key).await;
             let live = read.map_err(|error| ObjectError::new(&key, "getting object: ", error))?;
-            let is_ready = |live: &Value| {
-                controller(live).is_some_and(|reference| revision.owner.is(reference))
-                    && revision.probes.probe(live).is_ready()
-            };
+            let is_ready =
+                |live: &Value| is_controlled(live, &revision.owner) && revision.probes.probe(live).is_ready();
             if !live.as_ref().is_some_and(is_ready) {
                 return Ok(Some(staged));
             }

@@ -13,7 +13,7 @@ use crate::fields::Moves;
 use crate::managed_fields::{changed, conflicts};
 use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version, uid};
-use crate::plan::{Plan, controller, metadata_patch, write_body};
+use crate::plan::{Plan, is_controlled, metadata_patch, write_body};
 use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
 use crate::refused_names::refused_names;
 use crate::report::collision;
@@ -83,9 +83,7 @@ impl<C: Cluster> Engine<C> {
             (Plan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
                 return Ok((self.awaited(key, actual, &revision.probes).await, None));
             }
-            (Plan::AwaitDeletion, Some(actual))
-                if !controller(actual).is_some_and(|one| revision.owner.is(one)) =>
-            {
+            (Plan::AwaitDeletion, Some(actual)) if !is_controlled(actual, &revision.owner) => {
                 let held = finalizers(actual).map(|names| format!(": {names}")).unwrap_or_default();
                 let waits = format!("waiting for the deletion of {}{held}", key.kind_first());
                 return Ok((awaited(key, actual, &revision.probes, waits), None));

@@ -8,7 +8,7 @@ use super::execute::probed;
 use crate::cluster::Cluster;
 use crate::memory::{VerifiedObject, hash_of_ours};
 use crate::object::{ObjectKey, is_crd};
-use crate::plan::{Owner, Plan, plan};
+use crate::plan::{Owner, Plan, is_controlled, plan};
 use crate::probes::Probes;
 use crate::result::{Action, ObjectResult, PhaseResult, RevisionResult};
 
@@ -61,7 +61,9 @@ impl<C: Cluster> Engine<C> {
         let protection = CollisionProtection::Prevent;
         let action = match plan(Some(&actual), owner, siblings, &protection) {
             Plan::Repair if verified.live_hash == hash_of_ours(&actual) => Action::Idle,
-            Plan::AwaitDeletion if !is_crd(&verified.result.key.gvk) => Action::Idle,
+            Plan::AwaitDeletion if !is_crd(&verified.result.key.gvk) && is_controlled(&actual, owner) => {
+                Action::Idle
+            }
             Plan::Leave => Action::Progressed,
             _ => return None,
         };

@@ -321,3 +321,20 @@ async fn objects_that_finalizers_hold_are_named() {
     until(async || fixture.get(&map).await.is_none().then_some(())).await;
     fixture.complete(&again).await;
 }
+
+#[tokio::test]
+async fn object_in_deletion_without_controller_is_not_complete() {
+    let fixture = &Fixture::start().await;
+    let ns = "released-and-held";
+    fixture.namespace(ns).await;
+    let map = config_map(ns, "a", json!({}));
+    let revision = fixture.revision(ns, 1, vec![phase("deploy", &[&map])]).await;
+    fixture.complete(&revision).await;
+    let held = json!({"metadata": {"finalizers": ["acme.example/a"], "ownerReferences": []}});
+    fixture.edit(&map, held).await;
+    fixture.delete(&map).await;
+    assert_eq!(fixture.engine.fast_path(&revision.owner, &[], &revision.probes).await, None);
+    let result = fixture.reconcile(&revision).await;
+    let waits = "waiting for the deletion of ConfigMap.v1 released-and-held/a: finalizer acme.example/a";
+    assert_eq!(result.blocker().as_deref(), Some(waits));
+}
