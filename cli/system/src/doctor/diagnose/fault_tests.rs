@@ -6,7 +6,7 @@ use olm_docs::{anchor, code_spans, document, rows, sections};
 use serde_json::json;
 
 use super::diagnose;
-use super::tests::{healthy, now, progress, set_condition};
+use super::fixture::{healthy, now, progress, set_condition};
 use crate::doctor::observed::{Log, Observed};
 use crate::doctor::rule::{self, CAUSES, OF_DELETIONS, OF_LOGS, RULES, recognize};
 

@@ -7,9 +7,15 @@ mod ownership;
 mod servers;
 
 #[cfg(test)]
+mod certificate_tests;
+#[cfg(test)]
+mod extension_tests;
+#[cfg(test)]
 mod fault_tests;
 #[cfg(test)]
-mod tests;
+mod fixture;
+#[cfg(test)]
+mod server_tests;
 
 pub(crate) use self::servers::stopped;
 pub(super) use self::servers::{SERVERS, arguments, server_pods, server_versions};
