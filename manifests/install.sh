@@ -206,11 +206,11 @@ unfinished() {
 uninstall() {
   local kind found
   found=$(unfinished)
-  [ -z "$found" ] || fail "the only backup of an unfinished migration would be deleted: $(paste -sd ' ' - <<<"$found"); end \
-it first: olm migrate apply NAME, or olm migrate rollback NAME"
+  [ -z "$found" ] || fail "the only backup of an unfinished migration would be deleted: $(paste -sd ' ' - <<<"$found"); finish \
+the migration first: olm migrate apply NAME, or olm migrate rollback NAME"
   found=$(existing clusterextensions && existing clusterobjectsets)
   [ -z "$found" ] || [ $purge = yes ] ||
-    fail "uninstall these first, or delete them with all their objects by --purge: $(paste -sd ' ' - <<<"$found")"
+    fail "uninstall these first, or delete them and all their objects with --purge: $(paste -sd ' ' - <<<"$found")"
   # The running servers delete the objects of each in order. Deleting the CRDs would delete everything in no order.
   for kind in clusterextensions clusterobjectsets clustercatalogs; do
     found=$(existing $kind)

@@ -51,10 +51,10 @@ pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
     let controller = Controller::new(&service, catalogs, Arc::clone(&store), puller, events, url, interval);
     let controller = Arc::new(controller);
     metrics::register(&service.metrics, reader.clone(), Arc::clone(&store), controller.polls());
-    let woken = Arc::clone(&controller);
-    tokio::spawn(secrets.follow(move || woken.retry_all(), service.shutdown.clone()));
-    let woken = Arc::clone(&controller);
-    let follow = settings.follow(move || woken.retry_all());
+    let retrying = Arc::clone(&controller);
+    tokio::spawn(secrets.follow(move || retrying.retry_all(), service.shutdown.clone()));
+    let retrying = Arc::clone(&controller);
+    let follow = settings.follow(move || retrying.retry_all());
     tokio::spawn(service.shutdown.clone().run_until_cancelled_owned(follow));
     let listed = CancellationToken::new();
     tokio::spawn(readiness::watch_readiness(

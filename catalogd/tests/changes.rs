@@ -212,8 +212,8 @@ async fn new_ca_file_retries_failing_catalogs(fixture: &Fixture) {
     std::fs::write(fixture.file("cas/other.crt"), other.ca_pem()).unwrap();
     fixture.until_served("other", &digest).await;
     fixture.delete("other").await;
-    let woken = async || fixture.log(POD).contains("registry settings changed").then_some(());
-    eventually("the change is logged", woken).await;
+    let is_logged = async || fixture.log(POD).contains("registry settings changed").then_some(());
+    eventually("the change is logged", is_logged).await;
 }
 
 // Case catalogd-39

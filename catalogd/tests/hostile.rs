@@ -190,8 +190,8 @@ async fn image_that_ended_the_process_is_unpacked_after_all_other_catalogs() {
     fixture.registry.add_fault(&deadly_layer, 1, Fault::Stall(10));
     fixture.create("deadly", "a/deadly:v1", json!({})).await;
     let mut catalogd = launch();
-    let underway = async || files_below(&attempts).contains(&deadly).then_some(());
-    eventually("image is being unpacked", underway).await;
+    let is_unpacking = async || files_below(&attempts).contains(&deadly).then_some(());
+    eventually("image is being unpacked", is_unpacking).await;
     catalogd.kill_and_wait();
 
     // Holds the pull of the other catalog.

@@ -130,7 +130,7 @@ async fn signed_catalog_has_condition_while_policy_demands_signature() {
     let served = fixture.until("cat", is_served).await;
     let expected = json!({
         "status": "True", "reason": "Verified", "observedGeneration": 1,
-        "message": format!("image {name}@{digest} is signed as the signature policy demands"),
+        "message": format!("image {name}@{digest} is signed as the signature policy requires"),
     });
     assert_eq!(condition(&served, SIGNATURE), Some(expected));
     write_policy(&fixture, &json!({"type": "insecureAcceptAnything"}));

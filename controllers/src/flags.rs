@@ -83,7 +83,7 @@ mod tests {
         assert!(parse("--dependency-mode=Check").is_ok());
         assert_eq!(
             parse("--dependency-mode=Solve").err().unwrap(),
-            "invalid argument \"Solve\" for \"--dependency-mode\" flag: unknown value \"Solve\", allowed are Reject, \
+            "invalid argument \"Solve\" for \"--dependency-mode\" flag: unknown value \"Solve\", allowed: Reject, \
              Report, Check"
         );
     }

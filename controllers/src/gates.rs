@@ -1,9 +1,9 @@
 //! The feature gates of operator-controller (docs/design/operations.md#feature-gates,
 //! docs/design/architecture.md#gates-and-certificates-per-install-file).
 
-use olm_api::ClusterExtension;
 use olm_bundle::Certificates;
-use olm_request::{ExtensionRules, Settings};
+use olm_extension_controller::Features;
+use olm_request::Settings;
 use olm_resolve::DependencyMode;
 use olm_runtime::gates::{FeatureGates, Gate, Stage};
 
@@ -60,76 +60,38 @@ pub const KNOWN: [Gate; 17] = [
     Gate { name: OPENSHIFT, default: true, stage: Stage::Ga },
 ];
 
-/// Effect of the gates, and of `--dependency-mode`, on extensions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Features {
-    /// `true` if bundles that only watch one namespace are accepted.
-    pub single_own_namespace: bool,
-    /// `true` if `deploymentConfig` is accepted.
-    pub deployment_config: bool,
-    /// `true` if bundles may watch a list of namespaces.
-    pub multi_watch_namespaces: bool,
-    /// `true` if bundles may serve aggregated APIs.
-    pub owned_api_services: bool,
-    /// `true` if objects are applied as the service account that their extension names.
-    pub impersonation: bool,
-    /// `true` if extensions and revisions get a status summary.
-    pub status_summary: bool,
-    /// `true` if plans that wait are written as ExtensionPlans.
-    pub extension_plans: bool,
-    /// Provider of webhook certificates.
-    pub certificates: Certificates,
-    /// Settings of resolution.
-    pub settings: Settings,
-}
-
-impl Features {
-    /// Rules of the annotations of an extension.
-    pub(crate) fn rules(self, extension: &ClusterExtension) -> ExtensionRules {
-        ExtensionRules::of(extension.metadata.annotations.as_ref(), self.settings)
+/// Reads the gates and `--dependency-mode`, and logs those whose value has no effect.
+pub(crate) fn features(gates: &FeatureGates, dependencies: DependencyMode) -> Features {
+    if !gates.enabled(REVISIONS) {
+        tracing::warn!("BoxcutterRuntime=false has no effect: the revision-based runtime is always used");
     }
-
-    /// `<namespace>/<name>` of the service account that applies and deletes the objects of the extension. `None`
-    /// means the service account of the controller.
-    pub(crate) fn account(self, extension: &ClusterExtension) -> Option<String> {
-        let spec = extension.spec.as_ref().filter(|_| self.impersonation)?;
-        let account = spec.service_account.as_ref().filter(|account| !account.name.is_empty())?;
-        Some(format!("{}/{}", spec.namespace, account.name))
+    let providers = [
+        (CERT_MANAGER, Certificates::CertManager),
+        (OPENSHIFT, Certificates::OpenshiftServiceCa),
+        (BUILTIN, Certificates::Builtin),
+    ];
+    let enabled = providers.iter().find(|(gate, _)| gates.enabled(gate));
+    if let Some((gate, _)) = enabled.filter(|(gate, _)| *gate != BUILTIN && gates.enabled(BUILTIN)) {
+        tracing::warn!("WebhookProviderBuiltin=true has no effect: {gate} takes precedence");
     }
-
-    /// Reads the gates and logs those whose value has no effect.
-    pub(crate) fn of(gates: &FeatureGates, dependencies: DependencyMode) -> Self {
-        if !gates.enabled(REVISIONS) {
-            tracing::warn!("BoxcutterRuntime=false has no effect: the revision-based runtime is always used");
-        }
-        let providers = [
-            (CERT_MANAGER, Certificates::CertManager),
-            (OPENSHIFT, Certificates::OpenshiftServiceCa),
-            (BUILTIN, Certificates::Builtin),
-        ];
-        let enabled = providers.iter().find(|(gate, _)| gates.enabled(gate));
-        if let Some((gate, _)) = enabled.filter(|(gate, _)| *gate != BUILTIN && gates.enabled(BUILTIN)) {
-            tracing::warn!("WebhookProviderBuiltin=true has no effect: {gate} takes precedence");
-        }
-        let certificates = enabled.map_or(Certificates::None, |(_, provider)| *provider);
-        Self {
-            single_own_namespace: gates.enabled(OWN_NAMESPACE),
-            deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
-            multi_watch_namespaces: gates.enabled(MULTI_WATCH),
-            owned_api_services: gates.enabled(OWNED_API_SERVICES),
-            impersonation: gates.enabled(IMPERSONATION),
-            status_summary: gates.enabled(STATUS_SUMMARY),
-            extension_plans: gates.enabled(EXTENSION_PLANS),
-            certificates,
-            settings: Settings {
-                dependencies,
-                best_effort: gates.enabled(BEST_EFFORT),
-                cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
-                releases: gates.enabled(RELEASES),
-                update_notifications: gates.enabled(UPDATE_NOTIFICATIONS),
-                operator_conditions: gates.enabled(OPERATOR_CONDITIONS),
-            },
-        }
+    let certificates = enabled.map_or(Certificates::None, |(_, provider)| *provider);
+    Features {
+        single_own_namespace: gates.enabled(OWN_NAMESPACE),
+        deployment_config: gates.enabled(DEPLOYMENT_CONFIG),
+        multi_watch_namespaces: gates.enabled(MULTI_WATCH),
+        owned_api_services: gates.enabled(OWNED_API_SERVICES),
+        impersonation: gates.enabled(IMPERSONATION),
+        status_summary: gates.enabled(STATUS_SUMMARY),
+        extension_plans: gates.enabled(EXTENSION_PLANS),
+        certificates,
+        settings: Settings {
+            dependencies,
+            best_effort: gates.enabled(BEST_EFFORT),
+            cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
+            releases: gates.enabled(RELEASES),
+            update_notifications: gates.enabled(UPDATE_NOTIFICATIONS),
+            operator_conditions: gates.enabled(OPERATOR_CONDITIONS),
+        },
     }
 }
 
@@ -139,11 +101,11 @@ mod tests {
 
     #[test]
     fn first_enabled_certificate_provider_wins() {
-        let features = |flags: &[&str]| {
+        let of = |flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            Features::of(&FeatureGates::parse(&KNOWN, &flags).unwrap(), DependencyMode::Reject)
+            features(&FeatureGates::parse(&KNOWN, &flags).unwrap(), DependencyMode::Reject)
         };
-        assert_eq!(features(&[]).certificates, Certificates::CertManager);
+        assert_eq!(of(&[]).certificates, Certificates::CertManager);
         let no_cert_manager = "WebhookProviderCertManager=false";
         let no_other = "WebhookProviderCertManager=false,WebhookProviderOpenshiftServiceCA=false";
         let builtin = "WebhookProviderBuiltin=true";
@@ -154,22 +116,20 @@ mod tests {
             (vec![no_other], Certificates::None),
             (vec![no_other, builtin], Certificates::Builtin),
         ] {
-            assert_eq!(features(&flags).certificates, certificates, "{flags:?}");
+            assert_eq!(of(&flags).certificates, certificates, "{flags:?}");
         }
-        assert!(!features(&[]).multi_watch_namespaces);
-        assert!(features(&["MultiWatchNamespaces=true"]).multi_watch_namespaces);
-        assert!(!features(&[]).owned_api_services && features(&["OwnedAPIServices=true"]).owned_api_services);
-        assert!(features(&["DeploymentConfig=true"]).deployment_config);
-        assert!(!features(&[]).extension_plans && features(&["ExtensionPlans=true"]).extension_plans);
-        assert!(!features(&[]).status_summary && features(&["StatusSummary=true"]).status_summary);
-        assert!(
-            !features(&[]).impersonation && features(&["ServiceAccountImpersonation=true"]).impersonation
-        );
+        assert!(!of(&[]).multi_watch_namespaces);
+        assert!(of(&["MultiWatchNamespaces=true"]).multi_watch_namespaces);
+        assert!(!of(&[]).owned_api_services && of(&["OwnedAPIServices=true"]).owned_api_services);
+        assert!(of(&["DeploymentConfig=true"]).deployment_config);
+        assert!(!of(&[]).extension_plans && of(&["ExtensionPlans=true"]).extension_plans);
+        assert!(!of(&[]).status_summary && of(&["StatusSummary=true"]).status_summary);
+        assert!(!of(&[]).impersonation && of(&["ServiceAccountImpersonation=true"]).impersonation);
         // Case additions-a01
-        assert_eq!(features(&[]).settings, Settings::default());
-        let ours = features(&["BestEffortResolution=true,ClusterConstraints=true"]).settings;
+        assert_eq!(of(&[]).settings, Settings::default());
+        let ours = of(&["BestEffortResolution=true,ClusterConstraints=true"]).settings;
         assert!(ours.best_effort && ours.cluster_constraints && !ours.update_notifications);
-        assert!(features(&["UpdateNotifications=true"]).settings.update_notifications);
-        assert!(features(&["OperatorConditionCompat=true"]).settings.operator_conditions);
+        assert!(of(&["UpdateNotifications=true"]).settings.update_notifications);
+        assert!(of(&["OperatorConditionCompat=true"]).settings.operator_conditions);
     }
 }

@@ -5,7 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kube::Api;
+use olm_controller_core::{RevisionCache, UpgradeTargets};
+use olm_extension_controller::{
+    Bundles, Catalogs, Hosts, INFORMERS, Namespaces, OperatorConditions, Parts, run_catalogs,
+};
 use olm_oci::{Config, Proxies, Puller, RegistrySettings};
+use olm_revision_controller::Pace;
 use olm_runtime::events::Events;
 use olm_runtime::listing;
 use olm_runtime::metrics::Metrics;
@@ -14,21 +19,14 @@ use olm_runtime::watches::watch;
 use olm_serving::Service;
 use olm_serving::ca_pool::{CaPool, CaSources};
 use olm_serving::service::Fatal;
+use olm_webhook_certificates::{Times, WebhookCertificates};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::bundles::Bundles;
 use crate::catalogd::{CatalogdObjects, issue_certificate};
-use crate::catalogs::{self, Catalogs, Hosts};
-use crate::certificates::{Times, WebhookCertificates};
-use crate::extension;
 use crate::flags::Flags;
-use crate::gates::{Features, UPGRADE_STATUS};
-use crate::namespaces::Namespaces;
-use crate::operator_conditions::OperatorConditions;
+use crate::gates::{UPGRADE_STATUS, features};
 use crate::platform;
-use crate::revision;
-use crate::revision_cache::RevisionCache;
 
 /// Runs all controllers until the service stops. Only the leader starts most of them: when it loses its Lease, all of
 /// them end, with their caches and memories, and start anew when it leads again.
@@ -66,7 +64,7 @@ pub async fn run(service: Service, flags: Flags) -> Result<(), Fatal> {
             return ended;
         }
         tracing::info!("stopped leading");
-        service.readiness.ready(extension::INFORMERS);
+        service.readiness.ready(INFORMERS);
     }
 }
 
@@ -79,7 +77,7 @@ async fn lead(
     secrets: PullSecrets,
     settings: RegistrySettings,
 ) -> Result<(), Fatal> {
-    service.readiness.not_ready(extension::INFORMERS, "the caches are not synced");
+    service.readiness.not_ready(INFORMERS, "the caches are not synced");
     let stop = service.shutdown.clone();
     let requeued = Arc::clone(&catalogs);
     tokio::spawn(secrets.follow(move || requeued.requeue_extensions(), stop.clone()));
@@ -120,16 +118,16 @@ fn start_controllers(
     events: Events,
 ) -> JoinSet<()> {
     let (client, stop, namespace) = (&service.client, &service.shutdown, &service.namespace);
-    let features = Features::of(&service.gates, flags.dependency_mode);
+    let features = features(&service.gates, flags.dependency_mode);
     let (metrics, cache, listed) =
         (|| Arc::clone(&service.metrics), RevisionCache::new(), CancellationToken::new());
     let watched = watch(Api::all(client.clone()), listing::config());
     let (catalog_store, catalog_controller) =
-        catalogs::run(watched, Arc::clone(&catalogs), metrics(), listed.clone(), stop.clone());
+        run_catalogs(watched, Arc::clone(&catalogs), metrics(), listed.clone(), stop.clone());
     let certificates =
         WebhookCertificates::new(client.clone(), cache.clone(), namespace, events.clone(), Times::DEFAULT);
-    let targets = Arc::new(platform::UpgradeTargets::default());
-    let parts = extension::Parts {
+    let targets = Arc::new(UpgradeTargets::default());
+    let parts = Parts {
         client: client.clone(),
         system_namespace: namespace.clone(),
         features,
@@ -147,8 +145,8 @@ fn start_controllers(
     let mut tasks = JoinSet::new();
     tasks.spawn(catalog_controller);
     tasks.spawn(run_extensions(parts, listed, metrics(), stop.clone()));
-    tasks.spawn(revision::run(
-        revision::Pace::default(),
+    tasks.spawn(olm_revision_controller::run(
+        Pace::default(),
         features.status_summary,
         client.clone(),
         cache.clone(),
@@ -173,12 +171,12 @@ fn start_controllers(
 
 /// Runs the extension controller once the catalogs are listed. Before, there would seem to be none.
 async fn run_extensions(
-    parts: extension::Parts,
+    parts: Parts,
     listed: CancellationToken,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) {
     if stop.run_until_cancelled(listed.cancelled()).await.is_some() {
-        extension::run(parts, metrics, stop).await;
+        olm_extension_controller::run(parts, metrics, stop).await;
     }
 }

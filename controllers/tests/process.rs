@@ -225,11 +225,11 @@ async fn second_installation_does_not_become_leader() {
     assert_eq!(
         event.note.as_deref(),
         Some(
-            "Deployment first/operator-controller-controller-manager is an older installation for the same cluster: this \
-             one does not lead before that is gone, or --allow-multiple-installations is given. To go back to that one, \
-             apply its manifest again, because this one's took away its cluster rights; then delete the namespace second and \
-             nothing else: kubectl delete -f with this one's manifest would delete the CRDs that both use, and with them all \
-             extensions"
+            "Deployment first/operator-controller-controller-manager is an older installation for the same cluster: \
+             this installation leads only once the older one is removed, or with --allow-multiple-installations. To \
+             return to the older installation, apply its manifest again, because installing this one removed its \
+             cluster permissions. Then delete only the namespace second: kubectl delete -f with the manifest of this \
+             installation would also delete the CRDs that both use, and with them all extensions"
         )
     );
     assert_eq!(event.regarding.and_then(|object| object.kind).as_deref(), Some("Deployment"));

@@ -116,12 +116,12 @@ pub async fn run(
         }
     });
     let events = events.touched_objects();
-    let woken = WatchStream::from_changes(controller.epoch.subscribe()).map(drop);
+    let changes = WatchStream::from_changes(controller.epoch.subscribe()).map(drop);
     tokio::spawn(Arc::clone(&controller).poll_version(stop.clone()));
     let handler = Arc::clone(&controller);
     kube::runtime::Controller::for_stream(events, reader)
         .with_config(Config::default().concurrency(CONCURRENCY))
-        .reconcile_all_on(woken)
+        .reconcile_all_on(changes)
         .reconcile_on(controller.unpacks.wakes())
         .reconcile_on(controller.on_version_change())
         .graceful_shutdown_on(stop.clone().cancelled_owned())

@@ -68,7 +68,7 @@ pub fn set_signature(
             return conditions::remove(&mut status.conditions, types::SIGNATURE_VERIFIED);
         }
         Signature::Accepted(image) => {
-            let message = format!("image {image} is signed as the signature policy demands");
+            let message = format!("image {image} is signed as the signature policy requires");
             (Status::True, reasons::VERIFIED, message)
         }
         Signature::Rejected(message) => (Status::False, reasons::REJECTED, sanitize(message)),
@@ -205,7 +205,7 @@ mod tests {
     fn signature_verdict_determines_its_condition() {
         let later = "2026-02-02T00:00:00Z";
         let of = |value, reason, message| condition("SignatureVerified", value, reason, message, 2, later);
-        let good = of("True", "Verified", "image r/a@sha256:1 is signed as the signature policy demands");
+        let good = of("True", "Verified", "image r/a@sha256:1 is signed as the signature policy requires");
         let retry = "lookup x: read udp 10.0.0.1:4242->10.0.0.2:53: i/o timeout";
         for (signature, expected) in [
             (Signature::NotDemanded, None),

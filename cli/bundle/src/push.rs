@@ -11,6 +11,7 @@ use olm_cli_core::output::{FormatArgs, counted};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{ImageArgs, tagged_reference};
+use olm_finding::Level;
 use olm_pack::is_image;
 
 use super::content;
@@ -82,10 +83,10 @@ async fn require_images(files: &BundleFiles, images: &ImageArgs, session: &Sessi
     let bundle = catalog_bundle(&files.files, "")?;
     let findings = check_images(&bundle, images, session).await?;
     for finding in &findings {
-        let level = if finding.is_certain { "error" } else { "warning" };
-        say(&format!("{level}: image {}: {} [{}]", finding.image, finding.message, finding.rule));
+        let (level, image, rule) = (finding.level.name(), &finding.place.image, finding.rule.id);
+        say(&format!("{level}: image {image}: {} [{rule}]", finding.message));
     }
-    let errors = findings.iter().filter(|finding| finding.is_certain).count();
+    let errors = findings.iter().filter(|finding| finding.level == Level::Error).count();
     if errors == 0 {
         return Ok(());
     }

@@ -1,57 +1,57 @@
-//! `olm bundle validate`: reports all errors of a bundle, with file, line and field.
+//! `olm bundle validate`: reports all errors of bundles, with file, line and field.
 
 use std::path::Path;
 
 use clap::Args;
 use olm_bundle::{BundleKind, KINDS};
-use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, RULES, Report, Rule, check};
-use olm_cli_catalog::validate::count;
+use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, Place, check, rules};
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::error::CliError;
-use olm_cli_core::output::{Format, FormatArgs, Table, printable};
+use olm_cli_core::output::{List, Table, counted, printable};
 use olm_cli_core::progress::say;
+use olm_cli_core::report::{Case, Report, ReportArgs, Rules, Spot, relative, summary};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
 use serde::Serialize;
 
 /// First lines of the command's help.
-pub(crate) const ABOUT: &str = "Check a bundle before it is published
+pub(crate) const ABOUT: &str = "Check bundles before they are published
 
 An error means that the bundle cannot be installed, or that opm or operator-sdk reject it. A warning means that it \
-works, but maybe not as intended. The bundle is rendered for every install mode that it supports, by the function \
-that operator-controller calls, so a bundle that passes can be installed.
+works, but not as intended, or not everywhere. A note means that nothing breaks. The bundle is rendered for every \
+install mode that it supports, by the function that operator-controller calls, so a bundle that passes can be installed.
 
-All findings are printed to standard error, with file, line and field. If a manifest cannot be read, the rules \
-that need the whole bundle are not checked yet. Each finding names its rule in brackets, and --rules explains \
-them. The exit code is 0 without errors, else 3.";
+All findings are printed with file, line and field. If a manifest cannot be read, the rules that need the whole bundle \
+are not checked yet. Each finding names its rule in brackets, and --rules explains them. The exit code is 0 without \
+errors, else 3.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 no errors   1 operation failed   2 wrong usage   3 errors, or any finding with --strict
+  0 no errors   1 operation failed   2 wrong usage   3 errors, or warnings with --strict
 
 Examples:
   {olm} bundle validate ./bundle
   {olm} bundle validate ./bundle --strict            # warnings fail the check, too
+  {olm} bundle validate operators/*/1.*              # several bundles, with a summary
   {olm} bundle validate quay.io/example/operator-bundle:v1.2.0
   {olm} bundle validate ./bundle --k8s-version 1.31
+  {olm} bundle validate ./bundle --ignore IMG-1 -o github        # annotates lines of a pull request
+  {olm} bundle validate ./bundle -o sarif > bundle.sarif
   {olm} bundle validate ./bundle -o json | jq -r '.findings[] | .rule + \" \" + .message'
   {olm} bundle validate --rules")]
 pub struct ValidateArgs {
-    /// A directory with the directories manifests and metadata, or an image reference
+    /// Directories with the directories manifests and metadata, or image references
     #[arg(value_name = "DIR|IMAGE", required_unless_present = "rules")]
-    bundle: Option<String>,
-    /// Warnings fail the check, too
+    bundles: Vec<String>,
+    /// Warnings fail the check, too; notes never do
     #[arg(long)]
     strict: bool,
     /// Kubernetes version that the bundle targets; without it, APIs that no supported version serves are errors
     #[arg(long, value_name = "VERSION")]
     k8s_version: Option<KubernetesMinor>,
-    /// List the rules and the kinds of objects instead of checking a bundle; -o json includes reasons
-    #[arg(long, conflicts_with_all = ["bundle", "strict", "k8s_version"])]
-    rules: bool,
     #[command(flatten)]
-    format: FormatArgs,
+    report: ReportArgs,
     #[command(flatten)]
     images: ImageArgs,
 }
@@ -59,118 +59,174 @@ pub struct ValidateArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The bundle cannot be read, or has findings that fail the check.
+/// A bundle cannot be read, or has findings that fail the check.
 pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliError> {
-    let Some(bundle) = &args.bundle else {
-        return session.output.result(args.format.output, "BundleRules", &Rules::all(), rules_text);
-    };
-    let mut source = bundle_source::read(bundle, &args.images, session).await?;
-    if source.digest.is_none() {
-        source.files.extend(bundle_source::loose_files(Path::new(bundle)));
+    let ValidateArgs { bundles, report, .. } = &args;
+    if report.rules {
+        return report.print_rules("BundleRules", &BundleRules::all(), BundleRules::text, session);
     }
-    let report = {
-        let _step = session.progress.step(format!("checking {bundle}"));
-        check(&source.files, args.k8s_version)
-    };
-    session.check()?;
-    let validation = Validation::new(&report, args.strict, source.digest.as_deref());
-    match args.format.output {
-        Format::Json | Format::Yaml => {
-            session.output.result(args.format.output, "BundleValidation", &validation, |_| String::new())?;
+    report.check(rules())?;
+    let mut items = Vec::new();
+    for bundle in bundles {
+        let mut source = bundle_source::read(bundle, &args.images, session).await?;
+        if source.digest.is_none() {
+            source.files.extend(bundle_source::loose_files(Path::new(bundle)));
         }
-        Format::Table => print_findings(&source.origin, &report, &validation),
+        let _step = session.progress.step(format!("checking {bundle}"));
+        items.push(Validation::new(bundle, source, &args));
+        session.check()?;
     }
-    if validation.passed { Ok(()) } else { Err(CliError::Findings) }
+    let passed = items.iter().all(|item| item.passed);
+    let of_run = |items: &[Validation]| report_of(items, args.strict);
+    match <[Validation; 1]>::try_from(items) {
+        Ok(one) => {
+            let report_of = |one: &Validation| of_run(std::slice::from_ref(one));
+            report.print("BundleValidation", &one[0], Validation::text, report_of, session)?;
+        }
+        Err(items) => {
+            let list = List { items };
+            report.print("BundleValidationList", &list, list_text, |list| of_run(&list.items), session)?;
+        }
+    }
+    if passed { Ok(()) } else { Err(CliError::Findings) }
 }
 
-/// Checks the bundle and prints its findings.
+/// Checks the bundle and prints its findings to standard error.
 ///
 /// # Errors
 /// It has errors.
 pub(super) fn require_valid(source: &BundleFiles, session: &Session) -> Result<(), CliError> {
     let report = check(&source.files, None);
     session.check()?;
-    let validation = Validation::new(&report, false, None);
-    print_findings(&source.origin, &report, &validation);
-    if validation.passed { Ok(()) } else { Err(CliError::Findings) }
-}
-
-fn print_findings(origin: &str, report: &Report, validation: &Validation<'_>) {
-    for finding in &report.findings {
+    let findings: Vec<_> = report.findings.iter().filter(|one| one.level < Level::Note).collect();
+    for finding in &findings {
         say(&format!("{}: {}", finding.level.name(), printable(&finding.to_string())));
     }
-    if !report.findings.is_empty() {
-        say(&format!("{origin}: {}", summary(validation)));
+    if !findings.is_empty() {
+        say(&format!("{}: {}", source.origin, summary(findings.iter().map(|one| one.level), report.omitted)));
     }
+    if findings.iter().any(|one| one.level == Level::Error) { Err(CliError::Findings) } else { Ok(()) }
 }
 
-/// `2 errors, 1 warning`
-fn summary(validation: &Validation<'_>) -> String {
-    let omitted = (validation.omitted > 0).then(|| format!("{} more not shown", validation.omitted));
-    let parts = [count(validation.errors, "error"), count(validation.warnings, "warning"), omitted];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-/// Result as JSON or YAML.
+/// Result for one bundle.
 #[derive(Debug, Serialize)]
-struct Validation<'a> {
+struct Validation {
+    /// Bundle as given.
+    source: String,
     /// `true` if the exit code is 0.
     passed: bool,
     /// Digest of the image. Absent for a directory.
     #[serde(skip_serializing_if = "Option::is_none")]
-    digest: Option<&'a str>,
+    digest: Option<String>,
     /// Name and version of the bundle, if it loads.
     #[serde(skip_serializing_if = "Option::is_none")]
-    bundle: Option<&'a Identity>,
+    bundle: Option<Identity>,
     errors: usize,
     warnings: usize,
+    notes: usize,
     /// Number of findings that are not listed because their rule has too many.
     omitted: usize,
-    findings: &'a [Finding],
+    /// Files are relative to the root of the bundle.
+    findings: Vec<Finding>,
 }
 
-impl<'a> Validation<'a> {
-    fn new(report: &'a Report, strict: bool, digest: Option<&'a str>) -> Self {
-        let (errors, warnings) = (report.of(Level::Error).count(), report.of(Level::Warning).count());
+impl Validation {
+    fn new(source: &str, read: BundleFiles, args: &ValidateArgs) -> Self {
+        let report = check(&read.files, args.k8s_version);
+        let is_kept = |finding: &Finding| !args.report.ignores(finding.rule);
+        let findings: Vec<_> = report.findings.into_iter().filter(is_kept).collect();
+        let count = |level| findings.iter().filter(|one| one.level == level).count();
+        let (errors, warnings) = (count(Level::Error), count(Level::Warning));
         Self {
-            passed: errors == 0 && (warnings == 0 || !strict),
-            digest,
-            bundle: report.identity.as_ref(),
+            source: source.to_owned(),
+            passed: errors == 0 && (warnings == 0 || !args.strict),
+            digest: read.digest,
+            bundle: report.identity,
             errors,
             warnings,
+            notes: count(Level::Note),
             omitted: report.omitted,
-            findings: &report.findings,
+            findings,
         }
+    }
+
+    /// File or folder below the working directory. `None` for an image.
+    fn file(&self, place: &Place) -> Option<String> {
+        self.digest.is_none().then(|| relative(&Path::new(&self.source).join(&place.file)))
+    }
+
+    fn summary(&self) -> String {
+        let levels = self.findings.iter().map(|one| one.level);
+        format!("{}: {}\n", self.source, summary(levels, self.omitted))
+    }
+
+    /// Findings and their number. Nothing without findings.
+    fn text(&self) -> String {
+        let line = |finding: &Finding| {
+            let mut finding = finding.clone();
+            if !finding.place.file.is_empty() {
+                finding.place.file = self.file(&finding.place).unwrap_or(finding.place.file);
+            }
+            format!("{}: {finding}\n", finding.level.name())
+        };
+        let lines: String = self.findings.iter().map(line).collect();
+        if lines.is_empty() { lines } else { lines + &self.summary() }
+    }
+}
+
+/// Findings of all bundles, the number of each, and the number of bundles.
+fn list_text(list: &List<Validation>) -> String {
+    let text = |one: &Validation| if one.findings.is_empty() { one.summary() } else { one.text() };
+    let texts: String = list.items.iter().map(text).collect();
+    let failed = list.items.iter().filter(|one| !one.passed).count();
+    texts + &format!("{}: {failed} failed\n", counted(list.items.len(), "bundle"))
+}
+
+fn report_of(items: &[Validation], strict: bool) -> Report {
+    let case = |one: &Validation| {
+        let spot = |finding: &Finding| {
+            let Place { file, line, object, field } = &finding.place;
+            let path = one.file(&finding.place);
+            let inner = path.is_none().then_some(file).filter(|file| !file.is_empty());
+            let names = inner.into_iter().chain(object).chain(field).map(String::as_str);
+            let spot = Spot { name: names.collect::<Vec<_>>().join(": "), file: path, line: *line };
+            olm_finding::Finding::new(finding.rule, spot, &finding.message)
+        };
+        let findings = one.findings.iter().map(spot).collect();
+        Case { suite: "bundles".to_owned(), name: one.source.clone(), findings }
+    };
+    Report {
+        tool: "olm bundle validate",
+        rules: rules().collect(),
+        fails: Some(if strict { Level::Warning } else { Level::Error }),
+        cases: items.iter().map(case).collect(),
     }
 }
 
 #[derive(Debug, Serialize)]
-struct Rules {
-    rules: &'static [&'static Rule],
+struct BundleRules {
+    #[serde(flatten)]
+    rules: Rules,
     /// Kinds of objects that a bundle may ship.
     kinds: Vec<&'static BundleKind>,
 }
 
-impl Rules {
+impl BundleRules {
     fn all() -> Self {
-        Self { rules: RULES, kinds: KINDS.iter().filter(|kind| kind.shipped).collect() }
+        Self { rules: Rules::new(rules()), kinds: KINDS.iter().filter(|kind| kind.shipped).collect() }
     }
-}
 
-fn rules_text(rules: &Rules) -> String {
-    let mut table = Table::new(&["RULE", "LEVEL", "REQUIREMENT"]);
-    for rule in rules.rules {
-        table.row([rule.id, rule.level.name(), rule.demand]);
+    fn text(&self) -> String {
+        let mut kinds = Table::new(&["KIND", "GROUP", "SCOPE", "PHASE"]);
+        for kind in &self.kinds {
+            let group = if kind.group.is_empty() { "core" } else { kind.group };
+            kinds.row([kind.kind, group, kind.scope.name(), kind.phase]);
+        }
+        format!(
+            "{}\nKinds that a bundle may contain, besides its ClusterServiceVersion and CustomResourceDefinitions \
+             (their API groups and versions are not checked):\n{}",
+            self.rules.text(),
+            kinds.text()
+        )
     }
-    let mut kinds = Table::new(&["KIND", "GROUP", "SCOPE", "PHASE"]);
-    for kind in &rules.kinds {
-        let group = if kind.group.is_empty() { "core" } else { kind.group };
-        kinds.row([kind.kind, group, kind.scope.name(), kind.phase]);
-    }
-    format!(
-        "{}\nKinds that a bundle may contain, besides its ClusterServiceVersion and CustomResourceDefinitions \
-         (their API groups and versions are not checked):\n{}",
-        table.text(),
-        kinds.text()
-    )
 }

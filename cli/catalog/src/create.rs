@@ -117,7 +117,7 @@ async fn write(
     Ok(WrittenObject::new(serde_json::to_value(&created)?, WriteResult::Created, dry_run))
 }
 
-/// Settings in which `existing` differs from `desired`. Labels that are not desired are no difference.
+/// Settings in which `existing` differs from `desired`. Labels that are not desired are not a difference.
 fn differences(existing: &ClusterCatalog, desired: &ClusterCatalog) -> Vec<String> {
     let image = |catalog: &ClusterCatalog| catalog.spec.source.image.clone();
     let shown = |catalog: &ClusterCatalog| image(catalog).map(|image| image.ref_).unwrap_or_default();

@@ -86,7 +86,7 @@ pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), C
 /// Object of the bundle in a directory.
 ///
 /// # Errors
-/// The directory has no valid bundle, or `image` is no image reference.
+/// The directory has no valid bundle, or `image` is not an image reference.
 fn bundle_object(root: &Path, image: Option<&str>) -> Result<Value, CliError> {
     if let Some(image) = image {
         return Ok(named_bundle_dir(root, image)?.object);

@@ -1,14 +1,17 @@
 //! `olm validate` and `olm catalog validate`: report all errors of a catalog, with file and line.
 
-use clap::{Args, ValueEnum};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
 use olm_cli_core::bundle_source::is_bundle_dir;
 use olm_cli_core::classic_kinds;
 use olm_cli_core::error::CliError;
-use olm_cli_core::output::{Format, counted, printable};
-use olm_cli_core::progress::say;
+use olm_cli_core::output::printable;
+use olm_cli_core::report::{Case, ReportArgs, Rules, Spot, relative, summary};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs, Source};
-use olm_fbc::{Finding, Limits, Report, Severity};
+use olm_fbc::{Finding, Limits, RULES, Report};
+use olm_finding::Level;
 use olm_oci::ImageLabels;
 use serde::Serialize;
 
@@ -16,9 +19,9 @@ use serde::Serialize;
 pub const ABOUT: &str = "Check a catalog: that every file loads, that packages, channels and bundles are \
 consistent, and that each channel is an upgrade graph with one head
 
-All findings are printed to standard error, with file and line. A catalog without findings prints nothing. The exit \
-code is 0 without errors, else 3. A repeated key is a warning: its first value, or the object that it is part of, is lost. \
-Bundles are checked by `bundle validate`.";
+All findings are printed with file and line. A catalog without findings prints nothing. The exit code is 0 without \
+errors, else 3. A repeated key is a warning: its first value, or the object that it is part of, is lost. Bundles are \
+checked by `bundle validate`.";
 
 /// Label of every bundle image (docs/design/cli.md#bundle-annotations).
 const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
@@ -28,26 +31,25 @@ const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 #[command(after_help = "Examples:
   {olm} validate ./catalog
   {olm} validate ./catalog --strict             # warnings fail the check, too
-  {olm} validate registry.example.com/team/catalog:v1 -o json")]
+  {olm} validate ./catalog -o github            # annotates lines of a pull request
+  {olm} validate registry.example.com/team/catalog:v1 -o json
+  {olm} validate --rules")]
 pub struct ValidateArgs {
     /// A directory or an image reference
-    #[arg(value_name = "DIR|IMAGE")]
+    #[arg(
+        value_name = "DIR|IMAGE",
+        required_unless_present = "rules",
+        default_value = "",
+        hide_default_value = true
+    )]
     catalog: String,
     /// Also report warnings about content that is allowed but not recommended; warnings fail the check, too
     #[arg(long)]
     strict: bool,
-    /// Output format: table (the default), json or yaml
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", hide_default_value = true, value_parser = format)]
-    output: Format,
+    #[command(flatten)]
+    report: ReportArgs,
     #[command(flatten)]
     images: ImageArgs,
-}
-
-/// Parses `--output` with the error text of `opm validate`, which has no table format
-/// (docs/design/catalogd.md#validation).
-fn format(text: &str) -> Result<Format, String> {
-    Format::from_str(text, false)
-        .map_err(|_| format!("invalid --output value {}, expected (json|yaml)", olm_version::quote(text)))
 }
 
 /// Runs the command.
@@ -55,16 +57,26 @@ fn format(text: &str) -> Result<Format, String> {
 /// # Errors
 /// The catalog cannot be read, or has findings.
 pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliError> {
-    let (report, hints) = match Source::parse(&args.catalog)? {
+    let rules = RULES.iter().map(|declared| &declared.rule);
+    if args.report.rules {
+        return args.report.print_rules("CatalogRules", &Rules::new(rules), Rules::text, session);
+    }
+    args.report.check(rules)?;
+    let mut folder = None;
+    let (mut report, hints) = match Source::parse(&args.catalog)? {
         Source::Directory(root) if is_bundle_dir(&root) => return Err(bundle(&args.catalog)),
-        Source::Directory(root) => check(&args, &DirectoryFolder::open(&root)?, session)?,
+        Source::Directory(root) => {
+            let checked = check(&args, &DirectoryFolder::open(&root)?, session)?;
+            folder = Some(root);
+            checked
+        }
         Source::Image(reference) => {
             let mut is_bundle = false;
-            let folder = |labels: &ImageLabels| {
+            let content_folder = |labels: &ImageLabels| {
                 is_bundle = labels.contains_key(BUNDLE_LABEL);
                 olm_oci::catalog_folder(labels)
             };
-            let content = match args.images.pull(&reference, folder, session).await {
+            let content = match args.images.pull(&reference, content_folder, session).await {
                 Err(_) if is_bundle => return Err(bundle(&args.catalog)),
                 content => content?,
             };
@@ -76,24 +88,16 @@ pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliErr
             ));
         }
     };
-    let passed = report.is_valid() && (report.findings.is_empty() || !args.strict);
-    match args.output {
-        Format::Json | Format::Yaml => {
-            let result = ValidationResult::new(&report, passed);
-            session.output.result(args.output, "CatalogValidation", &result, |_| String::new())?;
-        }
-        Format::Table => {
-            for finding in &report.findings {
-                say(&finding_line(finding));
-            }
-            for hint in &hints {
-                say(&format!("hint: {hint}"));
-            }
-            if !report.findings.is_empty() {
-                say(&format!("{}: {}", args.catalog, summary(&report)));
-            }
-        }
-    }
+    report.findings.retain(|finding| !args.report.ignores(finding.rule));
+    let passed = report.errors().next().is_none() && (report.findings.is_empty() || !args.strict);
+    let result = ValidationResult::new(&args, report, passed, hints, folder);
+    args.report.print(
+        "CatalogValidation",
+        &result,
+        ValidationResult::text,
+        ValidationResult::report,
+        session,
+    )?;
     if passed { Ok(()) } else { Err(CliError::Findings) }
 }
 
@@ -125,36 +129,28 @@ fn check(
     Ok((report, hints))
 }
 
-fn severity(finding: &Finding) -> &'static str {
-    match finding.severity {
-        Severity::Error => "error",
-        Severity::Warning => "warning",
-    }
-}
-
 /// Finding as a line of text.
 pub(crate) fn finding_line(finding: &Finding) -> String {
-    format!("{}: {}", severity(finding), printable(&finding.to_string()))
+    format!("{}: {}", finding.severity.name(), printable(&finding.to_string()))
 }
 
-/// `2 errors`, or `None` for zero.
-pub fn count(count: usize, what: &str) -> Option<String> {
-    (count > 0).then(|| counted(count, what))
-}
-
-/// `2 errors, 1 warning`
-pub(crate) fn summary(report: &Report) -> String {
-    let parts = [count(report.errors().count(), "error"), count(report.warnings().count(), "warning")];
-    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
-}
-
-/// Result as JSON or YAML: the two fields of opm, and every finding.
+/// Result: the two fields of opm, and every finding.
 #[derive(Debug, Serialize)]
-struct ValidationResult<'a> {
+struct ValidationResult {
     passed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorMessage>,
-    findings: &'a [Finding],
+    findings: Vec<Finding>,
+    /// Catalog as given.
+    #[serde(skip)]
+    catalog: String,
+    /// Its folder, if it is one.
+    #[serde(skip)]
+    folder: Option<PathBuf>,
+    #[serde(skip)]
+    hints: Vec<String>,
+    #[serde(skip)]
+    fails: Level,
 }
 
 #[derive(Debug, Serialize)]
@@ -162,10 +158,59 @@ struct ErrorMessage {
     message: String,
 }
 
-impl<'a> ValidationResult<'a> {
-    fn new(report: &'a Report, passed: bool) -> Self {
-        let message = || report.reference_message.clone().unwrap_or_else(|| summary(report));
-        let error = (!passed).then(|| ErrorMessage { message: message() });
-        Self { passed, error, findings: &report.findings }
+impl ValidationResult {
+    fn new(
+        args: &ValidateArgs,
+        report: Report,
+        passed: bool,
+        hints: Vec<String>,
+        folder: Option<PathBuf>,
+    ) -> Self {
+        let message = report.reference_message.unwrap_or_else(|| levels(&report.findings));
+        let error = (!passed).then_some(ErrorMessage { message });
+        let fails = if args.strict { Level::Warning } else { Level::Error };
+        let catalog = args.catalog.clone();
+        Self { passed, error, findings: report.findings, catalog, folder, hints, fails }
     }
+
+    /// Findings, hints, and the number of findings. Nothing without findings.
+    fn text(&self) -> String {
+        if self.findings.is_empty() {
+            return String::new();
+        }
+        let line = |finding: &Finding| {
+            let mut finding = finding.clone();
+            if let (Some(folder), Some(origin)) = (&self.folder, &mut finding.origin) {
+                origin.file = Path::new(&relative(&folder.join(&origin.file))).into();
+            }
+            format!("{} [{}]\n", finding_line(&finding), finding.rule.id)
+        };
+        let lines = self.findings.iter().map(line);
+        let hints = self.hints.iter().map(|hint| format!("hint: {hint}\n"));
+        lines.chain(hints).collect::<String>() + &format!("{}: {}\n", self.catalog, levels(&self.findings))
+    }
+
+    fn report(&self) -> olm_cli_core::report::Report {
+        let spot = |finding: &Finding| {
+            let origin = finding.origin.as_ref().filter(|origin| !origin.file.as_os_str().is_empty());
+            let path =
+                origin.zip(self.folder.as_ref()).map(|(origin, folder)| relative(&folder.join(&origin.file)));
+            let line = path.as_ref().and(origin).map(|origin| origin.line.max(1));
+            let kept = if path.is_some() { None } else { finding.origin.clone() };
+            let message = Finding { origin: kept, ..finding.clone() }.to_string();
+            olm_finding::Finding::new(finding.rule, Spot { file: path, line, name: String::new() }, message)
+        };
+        let findings = self.findings.iter().map(spot).collect();
+        olm_cli_core::report::Report {
+            tool: "olm validate",
+            rules: RULES.iter().map(|declared| &declared.rule).collect(),
+            fails: Some(self.fails),
+            cases: vec![Case { suite: self.catalog.clone(), name: "structure".to_owned(), findings }],
+        }
+    }
+}
+
+/// `2 errors, 1 warning`
+pub(crate) fn levels(findings: &[Finding]) -> String {
+    summary(findings.iter().map(|finding| finding.severity), 0)
 }

@@ -106,9 +106,8 @@ fn check(permits: impl Fn(&str) -> bool, method: &Method, headers: &HeaderMap) -
     };
     // DNS rebinding: a foreign name that resolves to this machine is the host of such a request.
     let host = single(HOST.as_str()).filter(|host| permits(host));
-    let host = host.ok_or(
-        "the console does not answer under this host name; use the address that it printed, or --host",
-    )?;
+    let host =
+        host.ok_or("the console does not serve this host name; use the address that it printed, or --host")?;
     let site = single(FETCH_SITE);
     if method.is_safe() {
         // Browsers without the header are covered by the SameSite attribute of the cookie.

@@ -65,7 +65,7 @@ impl InClusterArgs {
     pub(super) fn base(&self, cluster: &ClusterArgs) -> Result<Cluster, CliError> {
         let variable = |name| {
             let missing =
-                |_| CliError::operational(format!("--in-cluster: ${name} is not set: this is no pod"));
+                |_| CliError::operational(format!("--in-cluster: ${name} is not set: run it in a pod"));
             std::env::var(name).map_err(missing)
         };
         let host = variable("KUBERNETES_SERVICE_HOST")?;

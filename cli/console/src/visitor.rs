@@ -96,7 +96,7 @@ impl Visitor {
         match (&console.identity, &self.user) {
             (Identity::Local(_), _) => Ok(()),
             (Identity::Users(users), Some(user)) => users.check_catalog(user, name).await,
-            (Identity::Users(_), None) => Err(CliError::operational("there is no user")),
+            (Identity::Users(_), None) => Err(CliError::operational("no user is signed in")),
         }
     }
 
@@ -196,7 +196,7 @@ fn seconds(time: SystemTime) -> u64 {
 
 fn random<const N: usize>() -> Result<[u8; N], CliError> {
     let mut bytes = [0; N];
-    rand::fill(&mut bytes).map_err(|_| CliError::operational("no random numbers"))?;
+    rand::fill(&mut bytes).map_err(|_| CliError::operational("the system has no random numbers"))?;
     Ok(bytes)
 }
 
@@ -244,7 +244,7 @@ async fn identify(console: &Console, headers: &HeaderMap) -> Result<Visitor, Res
         Identity::Local(_) => {
             let csrf = session.map(|(text, _)| console.keys.csrf_token(text));
             return csrf.and_then(|csrf| Visitor::of_process(console, csrf)).ok_or_else(|| {
-                let text = "the console does not know you yet; open the address that `olm console` printed";
+                let text = "you are not signed in; open the address that `olm console` printed";
                 PageError::new(StatusCode::UNAUTHORIZED, text).into_response()
             });
         }
@@ -316,7 +316,7 @@ fn sign_in_page(problem: &str) -> Page {
                 input #token type="password" name="token" required autocomplete="off" spellcheck="false"
                     aria-describedby="token-help";
                 p.soft #token-help {
-                    "The console acts with the rights of this token. A ServiceAccount gets one by "
+                    "The console acts with the permissions of this token. A ServiceAccount gets one by "
                     code { "kubectl create token NAME" } "."
                 }
             }
@@ -398,12 +398,12 @@ struct Login {
 /// The secret is not that of the console.
 async fn login(State(console): State<App>, Query(login): Query<Login>) -> Result<Response, PageError> {
     if !console.keys.redeem(&login.secret)? {
-        let text = "the address was used already or is not that of this console; open the one that `olm console` \
+        let text = "the address was already used or is that of another console; open the address that `olm console` \
                     printed last";
         return Err(PageError::new(StatusCode::UNAUTHORIZED, text));
     }
     let next = format!("http://{}{}", console.hosts.address(), console.keys.login_path());
-    say(&format!("a browser signed in; the address is valid once, the next one is {next}"));
+    say(&format!("a browser signed in; each address is valid once; the next one is {next}"));
     let cookie = console.session_cookie("")?;
     let page = html! {
         (DOCTYPE)

@@ -52,7 +52,7 @@ pub async fn read(reference: &str, images: &ImageArgs, session: &Session) -> Res
 /// Pulls the bundle image that a catalog or the cluster names. Such text is never the path of a local directory.
 ///
 /// # Errors
-/// The text is no image reference, or errors of [`pull`].
+/// The text is not an image reference, or errors of [`pull`].
 pub async fn read_image(text: &str, images: &ImageArgs, session: &Session) -> Result<BundleFiles, CliError> {
     let invalid =
         |error: olm_oci::ReferenceError| CliError::usage(format!("invalid image {}: {error}", quote(text)));
@@ -77,7 +77,7 @@ pub fn is_bundle_dir(path: &Path) -> bool {
 /// Reads the bundle files in `root`, keyed by slash-separated path from `root`.
 ///
 /// # Errors
-/// `root` is no bundle directory, or an entry in it cannot be read.
+/// `root` is not a bundle directory, or an entry in it cannot be read.
 pub fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, CliError> {
     if !is_bundle_dir(root) {
         // Without permission to read `root`, both folders look absent. Report that error instead.
@@ -126,7 +126,7 @@ pub fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, CliErro
     Ok(files)
 }
 
-/// YAML files beside the folders of a bundle directory, which no one reads, by name. Large ones are left out.
+/// YAML files beside the folders of a bundle directory, by name. No tool reads them. Large files are omitted.
 pub fn loose_files(root: &Path) -> BTreeMap<String, Vec<u8>> {
     const MAX_LOOSE: u64 = 1 << 20;
     let mut files = BTreeMap::new();

@@ -66,7 +66,7 @@ impl CliError {
         Self::Message(Code::Interrupted, "interrupted".to_owned())
     }
 
-    /// Exit code of the process. A closed pipe, as in `olm … | head`, is no failure.
+    /// Exit code of the process. A closed pipe, as in `olm … | head`, is not a failure.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Message(code, _) => *code as u8,

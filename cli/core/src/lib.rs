@@ -14,6 +14,7 @@ pub mod object_access;
 pub mod output;
 pub mod progress;
 pub mod repeated_keys;
+pub mod report;
 pub mod session;
 pub mod source;
 pub mod version_expression;

@@ -254,7 +254,7 @@ impl<'a> ObjectAccess<'a> {
             return Ok(created);
         }
         Err(CliError::operational(format!(
-            "create {id}: it exists with another content; delete or rename it, and run the command again"
+            "create {id}: it already exists with different content; delete or rename it, and run the command again"
         )))
     }
 
@@ -356,7 +356,7 @@ fn unlisted(resource: &ApiResource, error: &kube::Error) -> CliError {
             format!("repair the server of APIService {version}.{group}, or delete the APIService")
         }
         kube::Error::Api(status) if status.code == 403 => format!("get permission to list {plural}"),
-        _ => "correct that".to_owned(),
+        _ => "correct the cause".to_owned(),
     };
     let cause = olm_runtime::cluster::describe(error);
     CliError::operational(format!("cannot list {name}: {cause}; {next}, and run the command again"))
@@ -401,8 +401,8 @@ mod tests {
         for (group, code, next) in [
             ("example.com", 503, "repair the server of APIService v1.example.com, or delete the APIService"),
             ("example.com", 403, "get permission to list lamps"),
-            ("example.com", 500, "correct that"),
-            ("", 503, "correct that"),
+            ("example.com", 500, "correct the cause"),
+            ("", 503, "correct the cause"),
         ] {
             let name = if group.is_empty() { "lamps" } else { "lamps.example.com" };
             assert_eq!(

@@ -7,7 +7,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::output::printable;
 
-/// Progress lines on standard error. Silent if standard error is no terminal.
+/// Progress lines on standard error. Silent if standard error is not a terminal.
 pub struct Progress {
     /// One line per running step. `None` without a terminal.
     lines: Option<MultiProgress>,

@@ -17,12 +17,12 @@ pub fn refuse(origin: &str, text: &[u8]) -> Result<(), CliError> {
     let line = |key: &olm_yaml::RepeatedKey| {
         let advice = match key.path.as_slice() {
             [name] if ["apiVersion", "kind", "metadata", "spec"].contains(&name.as_str()) => {
-                "separate two objects by a line `---`"
+                "separate objects with a line `---`"
             }
             _ => "remove one of the two",
         };
         let path = quote(&key.path.join("."));
-        format!("{origin}:{}: the key {path} is in line {}, too: {advice}", key.line, key.first)
+        format!("{origin}:{}: the key {path} is also on line {}: {advice}", key.line, key.first)
     };
     Err(CliError::findings(found.iter().map(line).collect::<Vec<_>>().join("\n")))
 }
@@ -37,8 +37,8 @@ mod tests {
         let error = refuse("f.yaml", b"kind: A\nspec: {a: 1, a: 2}\nkind: B\n").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "f.yaml:2: the key \"spec.a\" is in line 2, too: remove one of the two\n\
-             f.yaml:3: the key \"kind\" is in line 1, too: separate two objects by a line `---`"
+            "f.yaml:2: the key \"spec.a\" is also on line 2: remove one of the two\n\
+             f.yaml:3: the key \"kind\" is also on line 1: separate objects with a line `---`"
         );
     }
 }

@@ -139,7 +139,7 @@ fn rewrite(admission: &Admission, text: &str, meaning: Option<&Constraint>) -> O
         read.is_some_and(|read| meaning.is_none_or(|meaning| read == *meaning))
     };
     let found = [Some(fixed), canonical].into_iter().flatten().find(accepted)?;
-    let why = if meaning.is_some() { "which means the same" } else { "if that is meant" };
+    let why = if meaning.is_some() { "which means the same" } else { "if that is what you mean" };
     Some(format!("write {}, {why}", quote(&found)))
 }
 
@@ -275,23 +275,23 @@ pub(crate) mod tests {
     #[test]
     fn expression_rejected_by_api_server_gets_rewrite() {
         for (text, faulty, rewrite) in [
-            ("1.11 OR 1.13", "OR", r#"write "1.11 || 1.13", if that is meant"#),
+            ("1.11 OR 1.13", "OR", r#"write "1.11 || 1.13", if that is what you mean"#),
             ("1.11.x || *", "*", r#"write "1.11.x || x", which means the same"#),
             ("1.2 - 1.4", "- ", r#"write ">=1.2, <=1.4", which means the same"#),
             ("01.2.3", "01", r#"write "1.2.3", which means the same"#),
             ("1.2.007", "007", r#"write "1.2.7", which means the same"#),
-            (">=1.0 && <2.0", "&&", r#"write ">=1.0, <2.0", if that is meant"#),
-            (">=1.0 AND <2.0", "AND", r#"write ">=1.0, <2.0", if that is meant"#),
-            (">=1.0 and <2.0 or 3", "and", r#"write ">=1.0, <2.0 || 3", if that is meant"#),
-            ("==1.2.3", "=1", r#"write "=1.2.3", if that is meant"#),
-            ("V1.2.3", "V", r#"write "v1.2.3", if that is meant"#),
-            ("1.2.3,", "", r#"write "1.2.3", if that is meant"#),
-            (",1.2.3", ",", r#"write "1.2.3", if that is meant"#),
-            (">=1,, <2", ",", r#"write ">=1, <2", if that is meant"#),
-            ("1.x, || 2.x", "||", r#"write "1.x || 2.x", if that is meant"#),
-            ("1;2", ";", r#"write "1, 2", if that is meant"#),
-            ("!1", "!", r#"write "!=1", if that is meant"#),
-            ("1 | 2", "|", r#"write "1 || 2", if that is meant"#),
+            (">=1.0 && <2.0", "&&", r#"write ">=1.0, <2.0", if that is what you mean"#),
+            (">=1.0 AND <2.0", "AND", r#"write ">=1.0, <2.0", if that is what you mean"#),
+            (">=1.0 and <2.0 or 3", "and", r#"write ">=1.0, <2.0 || 3", if that is what you mean"#),
+            ("==1.2.3", "=1", r#"write "=1.2.3", if that is what you mean"#),
+            ("V1.2.3", "V", r#"write "v1.2.3", if that is what you mean"#),
+            ("1.2.3,", "", r#"write "1.2.3", if that is what you mean"#),
+            (",1.2.3", ",", r#"write "1.2.3", if that is what you mean"#),
+            (">=1,, <2", ",", r#"write ">=1, <2", if that is what you mean"#),
+            ("1.x, || 2.x", "||", r#"write "1.x || 2.x", if that is what you mean"#),
+            ("1;2", ";", r#"write "1, 2", if that is what you mean"#),
+            ("!1", "!", r#"write "!=1", if that is what you mean"#),
+            ("1 | 2", "|", r#"write "1 || 2", if that is what you mean"#),
             ("1.*.*", ".*", r#"write "1.x.x", which means the same"#),
             (">=1 <2.1.*", "*", r#"write ">=1 <2.1.x", which means the same"#),
             (">1 <*", "*", r#"write ">1 <x", which means the same"#),
@@ -307,8 +307,8 @@ pub(crate) mod tests {
         }
         assert_eq!(
             check("1.11 OR 1.13").unwrap_err().to_string(),
-            "spec.source.catalog.version: Invalid value: \"1.11 OR 1.13\": invalid version expression\n  \
-             1.11 OR 1.13\n       ^^ expected || between alternatives\nwrite \"1.11 || 1.13\", if that is meant"
+            "spec.source.catalog.version: Invalid value: \"1.11 OR 1.13\": invalid version expression\n  1.11 OR \
+             1.13\n       ^^ expected || between alternatives\nwrite \"1.11 || 1.13\", if that is what you mean"
         );
     }
 
@@ -378,7 +378,7 @@ pub(crate) mod tests {
                 )
             );
             assert!(error.pointer.is_some(), "{text}");
-            let shown = rewrite.map(|rewrite| format!("write {rewrite:?}, if that is meant"));
+            let shown = rewrite.map(|rewrite| format!("write {rewrite:?}, if that is what you mean"));
             let last =
                 error.to_string().lines().last().filter(|line| line.starts_with("write")).map(str::to_owned);
             assert_eq!(last, shown);

@@ -102,7 +102,7 @@ pub async fn grant(
             let created = api.create(&parameters, &object);
             if let Err(error) = change::call(&format!("create {what}"), created, session).await {
                 session.check()?;
-                say(&format!("warning: {error}; operator-controller needs it to write there"));
+                say(&format!("warning: {error}; operator-controller cannot write there without it"));
                 continue;
             }
         }

@@ -30,6 +30,8 @@ const NAMESPACE: &str = "ext.olm.operatorframework.io/migration-namespace";
 const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
 /// Annotation of the first Secret with the UID of the extension.
 const EXTENSION: &str = "ext.olm.operatorframework.io/migration-extension";
+/// Annotation of the first Secret once a rollback has ended, but for the deletion of the backup.
+const RETURNED: &str = "ext.olm.operatorframework.io/migration-returned";
 /// Annotation of the first Secret with the digest of the compressed content.
 const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
 /// Annotation of the first Secret with the number of Secrets.
@@ -181,7 +183,7 @@ pub(super) async fn write(access: &ObjectAccess<'_>, backup: &Backup) -> Result<
         if let Some(left) = access.get(&id).await? {
             if left["metadata"]["labels"] != secret["metadata"]["labels"] {
                 return Err(CliError::findings(format!(
-                    "{id} exists, and is no backup of this migration: rename it"
+                    "{id} exists, and is not a backup of this migration: rename it"
                 )));
             }
             access.delete(&ObjectId::of(&left), None, Dependents::Delete).await?;
@@ -286,6 +288,26 @@ pub(super) async fn set_complete(
 /// The API server does not answer, or denies access.
 pub(super) async fn is_complete(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
     Ok(annotation(access, plan, COMPLETE).await?.is_some_and(|value| value == "true"))
+}
+
+/// Records whether classic OLM has the package again.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn set_returned(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    is_returned: bool,
+) -> Result<(), CliError> {
+    annotate(access, plan, RETURNED, is_returned.then_some("true")).await
+}
+
+/// Reports whether classic OLM has the package again, as recorded.
+///
+/// # Errors
+/// The API server does not answer, or denies access.
+pub(super) async fn is_returned(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
+    Ok(annotation(access, plan, RETURNED).await?.is_some_and(|value| value == "true"))
 }
 
 /// Records the UID of the extension that the migration created. `None` if it is to be created.

@@ -11,8 +11,6 @@ use super::rule::{self, Class, Finding, Rule};
 
 /// Group of the API of the package server, which is a part of classic OLM.
 const PACKAGE_SERVER: &str = ".packages.operators.coreos.com";
-/// States of an InstallPlan that is not at its end.
-const OPEN_PLANS: [&str; 4] = ["Planning", "RequiresApproval", "Installing", ""];
 
 /// Installed package, with what its migration needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -50,8 +48,12 @@ pub(super) fn classify(objects: &Objects) -> Vec<PackageReport> {
     let subscriptions = objects.subscriptions.iter();
     let mut reports: Vec<PackageReport> =
         subscriptions.map(|(key, subscription)| context.subscribed(key, subscription)).collect();
-    let subscribed: BTreeSet<Key> =
-        reports.iter().map(|report| (report.namespace.clone(), report.csv.clone())).collect();
+    // A Subscription names its ClusterServiceVersion as the current one before that is installed.
+    let of_subscription = |((namespace, _), subscription): (&Key, &Subscription)| {
+        let names = [&subscription.installed_csv, &subscription.current_csv];
+        names.map(|name| (namespace.clone(), name.clone()))
+    };
+    let subscribed: BTreeSet<Key> = objects.subscriptions.iter().flat_map(of_subscription).collect();
     let is_of_olm = |csv: &Csv| csv.owned.iter().any(|api| api.ends_with(PACKAGE_SERVER));
     let orphans = objects
         .csvs
@@ -132,7 +134,10 @@ impl<'a> Context<'a> {
 
     fn orphan(&self, (namespace, name): &Key, csv: &Csv) -> PackageReport {
         let mut findings = Findings::default();
-        findings.add(rule::ORPHAN, format!("{name} has no Subscription"));
+        match self.begun(namespace, &csv.package) {
+            Some(begun) => findings.add(rule::BEGUN, begun),
+            None => findings.add(rule::ORPHAN, format!("{name} has no Subscription")),
+        }
         PackageReport {
             package: csv.package.clone(),
             namespace: namespace.clone(),
@@ -144,6 +149,15 @@ impl<'a> Context<'a> {
             findings: findings.0,
             after: Vec::new(),
         }
+    }
+
+    /// Message if a migration of the package has begun and not ended.
+    fn begun(&self, namespace: &str, package: &str) -> Option<String> {
+        let is_complete = *self.objects.migrations.get(&(namespace.to_owned(), package.to_owned()))?;
+        (!is_complete).then(|| {
+            let id = qualified(namespace, package);
+            format!("interrupted; to continue: olm migrate apply {id}; to return: olm migrate rollback {id}")
+        })
     }
 
     /// States that a migration cannot start from.
@@ -158,19 +172,30 @@ impl<'a> Context<'a> {
             Some(_) => {}
         }
         let current = &subscription.current_csv;
-        if !installed.is_empty() && !current.is_empty() && current != installed {
+        let waiting = self.objects.waiting(&key.0, subscription).filter(|_| !installed.is_empty());
+        if let Some(plan) = waiting {
+            let message = format!("the upgrade to {current} waits for approval in InstallPlan {plan}");
+            findings.add(rule::PENDING, message);
+        } else if !installed.is_empty() && !current.is_empty() && current != installed {
             findings.add(
                 rule::UPGRADING,
                 format!("an upgrade to {current} is in progress ({})", subscription.state),
             );
         }
         let plan_key = (key.0.clone(), subscription.install_plan.clone());
-        if let Some(plan) =
-            self.objects.plans.get(&plan_key).filter(|plan| OPEN_PLANS.contains(&plan.phase.as_str()))
-        {
+        let plan = self.objects.plans.get(&plan_key);
+        if let Some(plan) = plan.filter(|plan| plan.is_open() && plan.is_approved) {
             let phase = if plan.phase.is_empty() { "new" } else { &plan.phase };
             let message = format!("InstallPlan {} for {} is {phase}", plan_key.1, plan.csvs.join(", "));
             findings.add(rule::UPGRADING, message);
+        }
+        if let Some(begun) = self.begun(&key.0, &subscription.package) {
+            return findings.add(rule::BEGUN, begun);
+        }
+        let foreign = self.objects.foreign.iter().filter(|(_, package)| **package == subscription.package);
+        let marked: Vec<&str> = foreign.map(|(object, _)| object.as_str()).collect();
+        if !marked.is_empty() {
+            return findings.add(rule::FOREIGN, format!("marks on {}", marked.join(", ")));
         }
         let extensions =
             self.objects.extensions.iter().filter(|(_, package)| **package == subscription.package);
@@ -231,6 +256,10 @@ impl<'a> Context<'a> {
         }
         if let Some(count) = csv.map(|csv| csv.api_services).filter(|count| *count > 0) {
             findings.add(rule::API_SERVICE, counted(count, "aggregated API"));
+        }
+        if let Some(csv) = csv.filter(|csv| !csv.classic_resources.is_empty()) {
+            let all: Vec<&str> = csv.classic_resources.iter().map(String::as_str).collect();
+            findings.add(rule::USES_CLASSIC, format!("uses {} of operators.coreos.com", all.join(", ")));
         }
         self.catalog(subscription, csv_key, findings);
     }

@@ -42,7 +42,8 @@ fn ready() -> Vec<Value> {
             "ops",
             "install-1",
             json!({
-            "spec": {"clusterServiceVersionNames": ["lamp.v1.0.0"]}, "status": {"phase": "Complete"}}),
+            "spec": {"clusterServiceVersionNames": ["lamp.v1.0.0"], "approved": true},
+            "status": {"phase": "Complete"}}),
         ),
         classic("v1", "OperatorGroup", "ops", "global", json!({"spec": {}})),
         classic("v1alpha1", "CatalogSource", "olm", "hub", json!({"spec": {"image": "r.example/hub:v1"}})),
@@ -128,9 +129,9 @@ fn each_field_of_classic_object_yields_its_migration_finding() {
         (
             plan,
             "/status/phase",
-            json!("RequiresApproval"),
+            json!("Installing"),
             "STATE-2",
-            "InstallPlan install-1 for lamp.v1.0.0 is RequiresApproval",
+            "InstallPlan install-1 for lamp.v1.0.0 is Installing",
         ),
         (group, "/spec/targetNamespaces", json!(["shop"]), "SETTING-1", "watchNamespace: shop"),
         (
@@ -266,9 +267,73 @@ fn other_objects_that_share_the_package_are_named() {
     // The orphan has no package name.
     assert_eq!((reports[0].csv.as_str(), ids(0)), ("shade.v1.0.0", vec!["STATE-6"]));
     assert_eq!(ids(1), ["STATE-5", "DECISION-6", "SETTING-5", "DECISION-1", "NOTE-1"]);
-    // The copy in the namespace of the twin is no installation.
+    // The copy in the namespace of the twin is not an installation.
     assert_eq!(ids(2), ["STATE-1", "STATE-5", "STATE-3", "DECISION-1"]);
     assert_eq!((reports[1].class, reports[2].class), (Class::NotPossible, Class::NotPossible));
+}
+
+#[test]
+fn only_upgrade_that_nobody_approved_is_no_obstacle() {
+    let with_plan = |approved: bool, phase: &str| {
+        let mut objects = changed(0, "/status/currentCSV", json!("lamp.v2.0.0"));
+        objects[0]["status"]["installPlanRef"]["name"] = json!("install-2");
+        let mut plan = objects[2].clone();
+        plan["metadata"]["name"] = json!("install-2");
+        plan["spec"] = json!({"clusterServiceVersionNames": ["lamp.v2.0.0"], "approved": approved});
+        plan["status"]["phase"] = json!(phase);
+        objects.push(plan);
+        findings(&objects)
+    };
+    let waits = "the upgrade to lamp.v2.0.0 waits for approval in InstallPlan install-2".to_owned();
+    assert_eq!(with_plan(false, "RequiresApproval"), [("SETTING-7", waits)]);
+    let rules = |found: Vec<(&'static str, String)>| found.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    assert_eq!(rules(with_plan(true, "Installing")), ["STATE-2", "STATE-2"]);
+    assert_eq!(rules(with_plan(true, "Failed")), ["STATE-2"]);
+}
+
+#[test]
+fn begun_and_foreign_migrations_are_not_ready() {
+    let mut all = Objects::default();
+    ready().iter().for_each(|object| all.add(object));
+    all.offered = Some([("lamp.v1.0.0".to_owned(), Offer::default())].into());
+    let first = |all: &Objects| classify(all).remove(0).findings.first().map(|finding| finding.rule.id);
+    all.migrations.insert(("ops".to_owned(), "lamp".to_owned()), true);
+    assert_eq!(first(&all), None);
+    all.migrations.insert(("ops".to_owned(), "lamp".to_owned()), false);
+    assert_eq!(first(&all), Some("STATE-7"));
+    let mark = json!({"olm.operatorframework.io/migration-invocation": "1"});
+    assert_eq!(findings(&changed(0, "/metadata/annotations", mark.clone()))[0].0, "STATE-9");
+    let manager = json!([{"manager": "olm.operatorframework.io/migration"}]);
+    assert_eq!(findings(&changed(0, "/metadata/managedFields", manager))[0].0, "STATE-9");
+    let mut objects = ready();
+    objects.push(json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
+        "metadata": {"name": "lamp", "annotations": mark}, "spec": {"source": {"catalog": {"packageName": "lamp"}}}}));
+    assert_eq!(findings(&objects)[0], ("STATE-9", "marks on ClusterExtension lamp".to_owned()));
+}
+
+#[test]
+fn csv_of_installation_in_progress_is_no_orphan() {
+    let mut objects = changed(0, "/status", json!({"currentCSV": "lamp.v1.0.0"}));
+    objects.truncate(2);
+    let reports = reports(&objects, &["lamp.v1.0.0"]);
+    assert_eq!(reports.len(), 1);
+    assert_eq!(reports[0].subscription, "lamp");
+}
+
+#[test]
+fn operator_that_uses_the_classic_api_needs_a_decision() {
+    let of = |groups: Value, resources: Value| {
+        let rules = json!([{"rules": [{"apiGroups": groups, "resources": resources, "verbs": ["get"]}]}]);
+        findings(&changed(1, "/spec/install", json!({"spec": {"clusterPermissions": rules}})))
+    };
+    let uses = "uses subscriptions of operators.coreos.com".to_owned();
+    let classic = json!(["operators.coreos.com"]);
+    assert_eq!(
+        of(classic.clone(), json!(["subscriptions/status", "operatorconditions"])),
+        [("DECISION-9", uses)]
+    );
+    assert_eq!(of(classic, json!(["operatorconditions", "operatorconditions/status"])), []);
+    assert_eq!(of(json!(["apps"]), json!(["deployments"])), []);
 }
 
 #[test]

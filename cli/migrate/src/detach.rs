@@ -19,6 +19,8 @@ const OWNERSHIP: [&str; 6] = [
 pub(super) const FINALIZER: &str = "olm.operatorframework.io/migration";
 /// Finalizer of classic OLM on ClusterServiceVersions.
 pub(super) const CLEANUP: &str = "operators.coreos.com/csv-cleanup";
+/// CatalogSource of a Subscription during a migration. It does not exist: classic OLM resolves nothing in the namespace.
+pub(super) const PAUSED: &str = "paused-by-olm-migrate";
 /// Annotation of a serving certificate that classic OLM made.
 pub(super) const CA_HASH: &str = "olmcahash";
 

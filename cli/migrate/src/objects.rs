@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::{LabelSelector, annotations};
+use olm_cli_core::output::qualified;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -14,6 +15,17 @@ const PROPERTIES: &str = "operatorframework.io/properties";
 
 /// Properties of bundles that require packages or APIs.
 const REQUIREMENTS: [&str; 3] = ["olm.package.required", "olm.gvk.required", "olm.constraint"];
+
+/// Keys of labels and annotations that operator-framework/library-olm sets in a migration.
+const OTHER_TOOL: [&str; 5] = [
+    "olm.operatorframework.io/migrated-from-catalogsource",
+    "olm.operatorframework.io/migrated-from-subscription",
+    "olm.operatorframework.io/migration-invocation",
+    "olm.operatorframework.io/migration-operatorgroup-backup",
+    "olm.operatorframework.io/migration-subscription-backup",
+];
+/// Its field manager.
+const OTHER_MANAGER: &str = "olm.operatorframework.io/migration";
 
 /// Namespace and name.
 pub(super) type Key = (String, String);
@@ -47,6 +59,8 @@ pub(super) struct Csv {
     pub(super) copied_from: String,
     pub(super) replaces: String,
     pub(super) uid: String,
+    /// Resources of the API of classic OLM that the operator uses, except for OperatorConditions.
+    pub(super) classic_resources: BTreeSet<String>,
     /// `plural.group` and version of the owned CRDs and aggregated APIs.
     pub(super) apis: BTreeSet<(String, String)>,
 }
@@ -81,6 +95,14 @@ pub(super) struct InstallPlan {
     pub(super) phase: String,
     pub(super) csvs: Vec<String>,
     pub(super) uid: String,
+    pub(super) is_approved: bool,
+}
+
+impl InstallPlan {
+    /// Reports whether the plan is neither complete nor failed.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self.phase.as_str(), "Complete" | "Failed")
+    }
 }
 
 /// RoleBinding or ClusterRoleBinding.
@@ -146,6 +168,10 @@ pub(super) struct Objects {
     pub(super) bindings: BTreeMap<Key, Binding>,
     /// Installed bundles that the ClusterCatalogs offer, if these were read.
     pub(super) offered: Option<Offered>,
+    /// Migrations with a backup, by namespace and package: `true` once they have ended.
+    pub(super) migrations: BTreeMap<Key, bool>,
+    /// Objects with marks of another migration tool, and the packages that they concern.
+    pub(super) foreign: BTreeMap<String, String>,
     /// Kinds and catalogs that could not be read, each with the reason.
     pub(super) unreadable: Vec<String>,
 }
@@ -155,6 +181,15 @@ impl Objects {
     pub(super) fn installed(&self) -> BTreeSet<String> {
         let installed = self.subscriptions.values().map(|subscription| subscription.installed_csv.clone());
         installed.filter(|name| !name.is_empty()).collect()
+    }
+
+    /// Name of the InstallPlan with the next version of a Subscription in `namespace` that nobody has approved.
+    pub(super) fn waiting(&self, namespace: &str, subscription: &Subscription) -> Option<&str> {
+        let next = &subscription.current_csv;
+        let mut here = self.plans.iter().filter(|((found, _), _)| found == namespace);
+        let is_waiting = |plan: &InstallPlan| plan.is_open() && !plan.is_approved && plan.csvs.contains(next);
+        let found = here.find(|(_, plan)| *next != subscription.installed_csv && is_waiting(plan));
+        found.map(|((_, name), _)| name.as_str())
     }
 
     /// Adds an object, or the items of a list. Other kinds are ignored.
@@ -167,7 +202,16 @@ impl Objects {
         let key = (text("/metadata/namespace"), text("/metadata/name"));
         let group =
             object["apiVersion"].as_str().and_then(|version| version.split_once('/')).unwrap_or_default().0;
-        match (group, object["kind"].as_str().unwrap_or_default()) {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        if is_marked_by_other_tool(object) {
+            let package = match kind {
+                "Subscription" => text("/spec/name"),
+                "ClusterServiceVersion" => package(object),
+                _ => text("/spec/source/catalog/packageName"),
+            };
+            self.foreign.insert(format!("{kind} {}", qualified(&key.0, &key.1)), package);
+        }
+        match (group, kind) {
             (CLASSIC, "Subscription") => drop(self.subscriptions.insert(key, subscription(object))),
             (CLASSIC, "ClusterServiceVersion") => drop(self.csvs.insert(key, csv(object))),
             (CLASSIC, "OperatorGroup") => drop(self.groups.insert(key, operator_group(object))),
@@ -177,7 +221,8 @@ impl Objects {
             (CLASSIC, "InstallPlan") => {
                 let csvs = strings(object, "/spec/clusterServiceVersionNames");
                 let (phase, uid) = (text("/status/phase"), text("/metadata/uid"));
-                self.plans.insert(key, InstallPlan { phase, csvs, uid });
+                let is_approved = object["spec"]["approved"] == true;
+                self.plans.insert(key, InstallPlan { phase, csvs, uid, is_approved });
             }
             (CLASSIC, "OperatorCondition") => {
                 let is_set = |path: &str| {
@@ -203,6 +248,14 @@ impl Objects {
             _ => {}
         }
     }
+}
+
+/// Reports whether operator-framework/library-olm has changed the object in a migration.
+fn is_marked_by_other_tool(object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    let has = |field: &str| OTHER_TOOL.iter().any(|key| metadata[field].get(key).is_some());
+    let mut managers = metadata["managedFields"].as_array().into_iter().flatten();
+    has("annotations") || has("labels") || managers.any(|entry| entry["manager"] == OTHER_MANAGER)
 }
 
 /// Group of the classic kinds.
@@ -261,6 +314,7 @@ fn csv(object: &Value) -> Csv {
         copied_from: object["metadata"]["labels"][COPIED_FROM].as_str().unwrap_or_default().to_owned(),
         replaces: text("/spec/replaces"),
         uid: text("/metadata/uid"),
+        classic_resources: classic_resources(object),
         apis: list("/spec/customresourcedefinitions/owned")
             .filter_map(|crd| Some((crd["name"].as_str()?.to_owned(), crd["version"].as_str()?.to_owned())))
             .chain(list("/spec/apiservicedefinitions/owned").filter_map(|api| {
@@ -269,6 +323,24 @@ fn csv(object: &Value) -> Csv {
             }))
             .collect(),
     }
+}
+
+/// Resources of the API of classic OLM in the permissions of a ClusterServiceVersion and in the CRDs that it requires.
+/// Each operator may use its OperatorCondition.
+fn classic_resources(csv: &Value) -> BTreeSet<String> {
+    let list = |object: &Value, pointer: &str| -> Vec<Value> {
+        object.pointer(pointer).and_then(Value::as_array).cloned().unwrap_or_default()
+    };
+    let permissions = ["/spec/install/spec/permissions", "/spec/install/spec/clusterPermissions"];
+    let rules =
+        permissions.iter().flat_map(|pointer| list(csv, pointer)).flat_map(|one| list(&one, "/rules"));
+    let of_classic = rules.filter(|rule| strings(rule, "/apiGroups").iter().any(|group| group == CLASSIC));
+    let used = of_classic.flat_map(|rule| strings(&rule, "/resources"));
+    let required = list(csv, "/spec/customresourcedefinitions/required")
+        .into_iter()
+        .filter_map(|crd| Some(crd["name"].as_str()?.strip_suffix(CLASSIC)?.strip_suffix('.')?.to_owned()));
+    let name = |resource: String| resource.split('/').next().unwrap_or_default().to_owned();
+    used.chain(required).map(name).filter(|resource| resource != "operatorconditions").collect()
 }
 
 fn catalog_source(object: &Value) -> CatalogSource {

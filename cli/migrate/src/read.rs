@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::core::GroupVersionKind;
 use olm_cli_core::error::{CliError, Code};
+use olm_cli_core::object_access::ObjectAccess;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, Cluster};
 use olm_runtime::cluster::{describe, list_all, within_deadline};
 use serde_json::Value;
 
+use super::backup;
 use super::objects::{CLASSIC, Objects, Offered};
 
 /// Page size of list calls. ClusterServiceVersions are large.
@@ -70,6 +72,32 @@ pub(super) async fn from_cluster(cluster: &Cluster, session: &Session) -> Result
         }
     }
     Ok(objects)
+}
+
+/// Adds the migrations that have begun. Without the right to list the Secrets of the backups, that is named.
+///
+/// # Errors
+/// A signal arrived.
+pub(super) async fn migrations(
+    cluster: &Cluster,
+    objects: &mut Objects,
+    session: &Session,
+) -> Result<(), CliError> {
+    match backup::migrations(&ObjectAccess::new(cluster, session, false)).await {
+        Err(error @ CliError::Message(Code::Interrupted, _)) => Err(error),
+        Err(error) => {
+            objects.unreadable.push(format!("backups of migrations: {error}"));
+            Ok(())
+        }
+        Ok(found) => {
+            let key = |migration: &backup::Migration| {
+                let (namespace, package) = migration.package.split_once('/')?;
+                Some((namespace.to_owned(), package.to_owned()))
+            };
+            objects.migrations = found.iter().filter_map(|one| Some((key(one)?, one.is_complete))).collect();
+            Ok(())
+        }
+    }
 }
 
 /// Reports whether the cluster serves the kinds from which packages are found. `true` if discovery fails.

@@ -67,7 +67,7 @@ rules! {
         "The Subscription has manual approval"
         "The ClusterExtension gets the annotation approval: ManualUpgrades"
     CATALOG "SETTING-4" ReadyWithSetting
-        "The CatalogSource is no ClusterCatalog yet"
+        "The CatalogSource is not a ClusterCatalog yet"
         "Create a ClusterCatalog with the image of the CatalogSource, such as by `olm catalog create`"
     CONDITION "SETTING-5" ReadyWithSetting
         "The operator uses its OperatorCondition"
@@ -75,6 +75,9 @@ rules! {
     API_SERVICE "SETTING-6" ReadyWithSetting
         "The operator serves an aggregated API"
         "Turn on gate OwnedAPIServices"
+    PENDING "SETTING-7" ReadyWithSetting
+        "An upgrade waits for approval"
+        "The ClusterExtension gets the annotation approval: ManualUpgrades, and proposes the same upgrade"
     SEVERAL "DECISION-1" NeedsDecision
         "Several Subscriptions install the package"
         "v1 installs a package once: choose the Subscription that becomes the ClusterExtension, and delete the others"
@@ -99,12 +102,15 @@ rules! {
     SHARED "DECISION-8" NeedsDecision
         "Another package provides the same API"
         "v1 lets one extension own a CRD: uninstall one of the operators first"
+    USES_CLASSIC "DECISION-9" NeedsDecision
+        "The operator itself uses the API of classic OLM"
+        "Ask its author what it does without Subscriptions and ClusterServiceVersions: after `olm migrate finish` the API does not exist"
     NOT_INSTALLED "STATE-1" NotPossible
         "The ClusterServiceVersion does not exist or has not succeeded"
         "Repair or remove the operator first"
     UPGRADING "STATE-2" NotPossible
-        "An upgrade or an InstallPlan is in progress or waits for approval"
-        "Approve it and wait for its end, or delete the InstallPlan and set the Subscription to the installed version"
+        "An upgrade is in progress"
+        "Wait for its end; if it does not end, `kubectl describe installplan -n NAMESPACE` says why"
     GROUP "STATE-3" NotPossible
         "The namespace has no OperatorGroup, or several"
         "Leave exactly one OperatorGroup in the namespace"
@@ -116,7 +122,16 @@ rules! {
         "Keep one of the two, since they would own the same objects: delete the ClusterExtension with `olm uninstall NAME --keep-crds`, or keep it and delete the Subscription and the ClusterServiceVersion"
     ORPHAN "STATE-6" NotPossible
         "The ClusterServiceVersion has no Subscription"
-        "Create a Subscription for it, or delete it and install the package as a ClusterExtension"
+        "Wait for the end of an installation in progress; else create a Subscription for it"
+    BEGUN "STATE-7" NotPossible
+        "The migration of the package has begun"
+        "`olm migrate apply NAMESPACE/PACKAGE` continues it, `olm migrate rollback NAMESPACE/PACKAGE` returns to classic OLM"
+    UNREADABLE "STATE-8" NotPossible
+        "The image of the CatalogSource cannot be read"
+        "Repair the access to its registry, or create a ClusterCatalog that serves the installed bundle"
+    FOREIGN "STATE-9" NotPossible
+        "Another tool, operator-framework/library-olm, has begun or ended a migration of the package"
+        "End or revert it with that tool: its marks and backups are unknown to `olm migrate`"
 }
 
 /// Fact about a package that the administrator should know.

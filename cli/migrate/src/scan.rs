@@ -77,10 +77,24 @@ pub struct ScanArgs {
 #[derive(Debug, Serialize)]
 struct MigrationScan {
     packages: Vec<PackageReport>,
+    /// Migrations that have begun or ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    migrations: Vec<ScannedMigration>,
     summary: Vec<ClassCount>,
     /// Kinds and catalogs that could not be read, so that findings may be missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<String>,
+}
+
+/// Migration that has begun or ended.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ScannedMigration {
+    /// `namespace/package`, or the object with marks of another tool.
+    package: String,
+    state: &'static str,
+    /// Commands that continue or return.
+    next: Vec<String>,
 }
 
 /// Number of packages of a class.
@@ -105,10 +119,10 @@ pub(super) async fn run(args: ScanArgs, session: &mut Session) -> Result<(), Cli
         let rules = MigrationRules { rules: RULES };
         return session.output.result(args.format.output, "MigrationRules", &rules, rules_text);
     }
-    let (packages, unreadable) = packages(&args, session).await?;
+    let (packages, migrations, unreadable) = packages(&args, session).await?;
     let count = |class| packages.iter().filter(|report| report.class == class).count();
     let summary = Class::ALL.map(|class| ClassCount { class, packages: count(class) }).into();
-    let scan = MigrationScan { packages, summary, unreadable };
+    let scan = MigrationScan { packages, migrations, summary, unreadable };
     scan.unreadable.iter().for_each(|what| say(&format!("warning: not read: {what}")));
     session.output.result(args.format.output, "MigrationScan", &scan, text)?;
     let is_ready = |report: &PackageReport| report.class <= Class::ReadyWithSetting;
@@ -116,15 +130,19 @@ pub(super) async fn run(args: ScanArgs, session: &mut Session) -> Result<(), Cli
 }
 
 /// Reports of the packages, and what could not be read.
-async fn packages(args: &ScanArgs, session: &Session) -> Result<(Vec<PackageReport>, Vec<String>), CliError> {
+async fn packages(
+    args: &ScanArgs,
+    session: &Session,
+) -> Result<(Vec<PackageReport>, Vec<ScannedMigration>, Vec<String>), CliError> {
     let objects = objects(args, session).await?;
+    let migrations = migrations(&objects, args.namespace.as_deref());
     let is_wanted = |report: &PackageReport| {
         args.namespace.as_ref().is_none_or(|namespace| *namespace == report.namespace)
     };
     if !args.render {
         let mut packages = classify(&objects);
         packages.retain(is_wanted);
-        return Ok((packages, objects.unreadable));
+        return Ok((packages, migrations, objects.unreadable));
     }
     let cluster = args.access.cluster.connect().await?;
     let mut context = PlanContext::of_objects(&cluster, &args.access, objects, session).await?;
@@ -135,7 +153,29 @@ async fn packages(args: &ScanArgs, session: &Session) -> Result<(Vec<PackageRepo
         packages[index].add(RESTART, message);
     }
     unreadable.extend(failed);
-    Ok((packages, unreadable))
+    Ok((packages, migrations, unreadable))
+}
+
+/// Migrations that have begun or ended, in `namespace` or everywhere.
+fn migrations(objects: &Objects, namespace: Option<&str>) -> Vec<ScannedMigration> {
+    let ours = objects.migrations.iter().filter(|((found, _), _)| namespace.is_none_or(|name| name == found));
+    let ours = ours.map(|((namespace, package), is_complete)| {
+        let id = format!("{namespace}/{package}");
+        let back = format!("olm migrate rollback {id}");
+        match is_complete {
+            true => ScannedMigration { package: id, state: "migrated", next: vec![back] },
+            false => {
+                let next = vec![format!("olm migrate apply {id}"), back];
+                ScannedMigration { package: id, state: "interrupted", next }
+            }
+        }
+    });
+    let foreign = objects.foreign.keys().filter(|_| namespace.is_none()).map(|object| ScannedMigration {
+        package: object.clone(),
+        state: "changed by operator-framework/library-olm",
+        next: Vec::new(),
+    });
+    ours.chain(foreign).collect()
 }
 
 /// Restarts, with the indexes of their packages, and bundles that could not be rendered.
@@ -185,6 +225,7 @@ async fn objects(args: &ScanArgs, session: &Session) -> Result<Objects, CliError
     if args.from.is_empty() {
         let cluster = args.access.cluster.connect().await?;
         objects = read::from_cluster(&cluster, session).await?;
+        read::migrations(&cluster, &mut objects, session).await?;
     }
     for path in &args.from {
         read::from_dump(path, &mut objects, session)?;
@@ -204,8 +245,17 @@ async fn objects(args: &ScanArgs, session: &Session) -> Result<Objects, CliError
 }
 
 fn text(scan: &MigrationScan) -> String {
+    let mut migrations = String::new();
+    if !scan.migrations.is_empty() {
+        let mut table = Table::new(&["MIGRATION", "STATE", "NEXT"]);
+        for ScannedMigration { package, state, next } in &scan.migrations {
+            let next = if next.is_empty() { "-".to_owned() } else { next.join(", or ") };
+            table.row([package.as_str(), state, next.as_str()]);
+        }
+        migrations = format!("\n{}", table.text());
+    }
     if scan.packages.is_empty() {
-        return "No package of classic OLM was found.\n".to_owned();
+        return format!("No package of classic OLM was found.\n{migrations}");
     }
     let mut table =
         Table::new(&["PACKAGE", "NAMESPACE", "VERSION", "CHANNEL", "MIGRATION", "RULE", "FINDING"]);
@@ -224,7 +274,8 @@ fn text(scan: &MigrationScan) -> String {
     let counts = scan.summary.iter().filter(|count| count.packages > 0);
     let counts: Vec<String> =
         counts.map(|count| format!("{} {}", count.packages, count.class.name())).collect();
-    format!("{}\n{}: {}\n", table.text(), counted(scan.packages.len(), "package"), counts.join("; "))
+    let total = counted(scan.packages.len(), "package");
+    format!("{}\n{total}: {}\n{migrations}", table.text(), counts.join("; "))
 }
 
 fn rules_text(rules: &MigrationRules) -> String {

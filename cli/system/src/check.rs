@@ -70,7 +70,7 @@ pub(super) fn checks(
     if !observed.others.is_empty() {
         let others = observed.others.join(", ");
         let message =
-            format!("OLM is installed in another namespace: {others}; use -n, or uninstall that first");
+            format!("OLM is installed in another namespace: {others}; use -n, or uninstall it first");
         checks.push(Check::new("other installations", Level::Failed, message));
     }
     let failures = observed.crds.iter().flat_map(|crd| crd_failures(manifest, crd));
@@ -86,7 +86,8 @@ pub(super) fn checks(
         checks.push(match unreachable {
             None => Check::new("image", Level::Passed, image),
             Some(why) => {
-                let message = format!("{image} cannot be read from here, perhaps from the nodes: {why}");
+                let message =
+                    format!("{image} cannot be read from this machine; the nodes may reach it: {why}");
                 Check::new("image", Level::Warning, message)
             }
         });

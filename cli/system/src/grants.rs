@@ -124,9 +124,9 @@ fn limits(exceptions: &Exceptions, system: &str) -> Check {
     let joined = |values: &BTreeSet<String>| values.iter().cloned().collect::<Vec<_>>().join(",");
     let data: BTreeMap<_, _> = exceptions.iter().map(|(key, values)| (*key, joined(values))).collect();
     let message = format!(
-        "this install file has policies that let operator-controller neither create these objects again nor change their \
-         rules. What exists is kept. Permit them after the upgrade: kubectl -n {system} patch configmap \
-         operator-controller-exceptions --type merge -p '{}'",
+        "the policies of this install file prevent operator-controller from recreating these objects and from changing \
+         their rules. Existing objects are kept. Permit the objects after the upgrade: kubectl -n {system} patch \
+         configmap operator-controller-exceptions --type merge -p '{}'",
         json!({ "data": data })
     );
     Check::new("objects", Level::Warning, message)
@@ -145,8 +145,9 @@ fn name(set: &ClusterObjectSet) -> String {
 fn check(extensions: &BTreeSet<String>) -> Check {
     let names: Vec<&str> = extensions.iter().map(String::as_str).collect();
     let message = format!(
-        "{} may need rights that only this install file no longer grants. What exists is kept. Grant them before the next \
-         upgrade of each: olm rbac required --extension NAME --operator-controller | kubectl apply -f -",
+        "{} may need permissions that this install file no longer grants. Existing objects are kept. Grant the \
+         permissions before the next upgrade of each extension: olm rbac required --extension NAME \
+         --operator-controller | kubectl apply -f -",
         names.join(", ")
     );
     Check::new("extensions", Level::Warning, message)

@@ -28,19 +28,20 @@ use crate::doctor::webhook_failure;
 pub(super) const ABOUT: &str = "Install OLM on a cluster, after checks
 
 Checks the version of Kubernetes, your permissions, the namespace, other installations, and the kinds and images that \
-the install file needs. Then applies the objects server-side, with the field manager of install.sh, and waits until the \
+the install file needs. Then applies the objects server-side with the field manager of install.sh, and waits until the \
 servers, their certificates and the admission webhook are ready.
 
-The install file of this program's release is in the program. --file applies another one, or that of a release's \
-folder. A cluster that has OLM is upgraded, as by `upgrade`, also if an installation was interrupted.";
+The program contains the install files of its release. --file applies another install file, or the one in the folder \
+of a release. If the cluster already has OLM, or an installation was interrupted, the command does the same as \
+`upgrade`.";
 
 pub(super) const ABOUT_UPGRADE: &str = "Upgrade OLM; extensions and their pods do not change
 
 Does the same as `install` on a cluster that has OLM, with the variant of the installation. Refuses an older version. \
-Objects that the new version no longer has are deleted, as far as `olm system` applied them; CRDs are never deleted.
+Deletes objects that the new version no longer has, if `olm system` applied them. CRDs are never deleted.
 
-If both servers were available before, and an object is refused or the servers are not ready in time, each changed \
-object returns to its state before, and created ones are deleted. That may take as long as --timeout again.";
+If both servers were available before, and the API server rejects an object or the servers are not ready in time, the \
+command restores all changed objects and deletes the created ones. That may take up to --timeout again.";
 
 pub(super) const EXAMPLES: &str = "Exit codes:
   0 success   1 operation failed or timed out   2 wrong usage
@@ -121,7 +122,11 @@ pub(super) async fn run(args: InstallArgs, is_upgrade: bool, session: &mut Sessi
     let access = ObjectAccess::new(&cluster, session, args.dry_run);
     let namespace = cluster.namespace();
     if !olm_version::names::is_dns_label(namespace) {
-        return Err(CliError::usage(format!("{} is no name of a namespace", quote(namespace))));
+        return Err(CliError::usage(format!(
+            "{} is not a valid namespace: expected at most 63 lower-case letters, digits and `-`, with a letter or \
+             digit at both ends",
+            quote(namespace)
+        )));
     }
     let request = Request { is_upgrade, allow_downgrade: args.allow_downgrade };
     let mut observed = observe::Observed::default();
@@ -187,11 +192,11 @@ impl InstallArgs {
         let variant = self.variant.or(recorded);
         let is_named = self.file.as_ref().is_some_and(|path| !path.is_dir());
         if is_named && self.variant.is_some() {
-            return Err(CliError::usage("--variant chooses a file of a folder, and --file is no folder"));
+            return Err(CliError::usage("--variant selects a file in a folder, but --file is not a folder"));
         }
         if variant.is_none() && !is_named && !installed.deployments.is_empty() {
             let cause = match installed.record {
-                Some(_) => "olm system applied a file of another name",
+                Some(_) => "olm system applied a file with another name",
                 None => "olm system did not install it",
             };
             let why = format!(
@@ -206,8 +211,8 @@ impl InstallArgs {
         }
         let embedded = manifest::embedded(variant, namespace)?;
         if embedded.is_unreleased() {
-            let why = "this program is no release: no registry has the images of its install files; use olm of a release, \
-                       or --file with the folder of a release";
+            let why = "this program is not a release: no registry has the images of its install files; use olm of a \
+                       release, or --file with the folder of a release";
             return Err(CliError::usage(why));
         }
         Ok(embedded)
@@ -250,7 +255,7 @@ impl Change<'_> {
                 (_, false) => {
                     let kept = match self.installed.deployments.is_empty() {
                         true => "",
-                        false => "the servers were not available before, so that nothing is restored\n",
+                        false => "nothing is restored, because the servers were not available before\n",
                     };
                     let next = "run olm system status and olm doctor for the cause, then the command again";
                     CliError::operational(format!("{why}\n{kept}{next}"))
@@ -307,7 +312,7 @@ impl Change<'_> {
             }
             Ok(completion)
         };
-        let next = "olm doctor finds causes";
+        let next = "run olm doctor for the cause";
         change::until(what, next, deadline, poll, session).await.map(drop)
     }
 
@@ -333,7 +338,7 @@ impl Change<'_> {
 
     /// Undoes what was applied, and returns the error of the command.
     async fn roll_back(&self, why: &CliError, applied: &[Applied], args: &InstallArgs) -> CliError {
-        say(&format!("error: {why}\nrestoring the state before"));
+        say(&format!("error: {why}\nrestoring the previous state"));
         // A signal does not stop it.
         let session = Session::for_removal();
         let access = ObjectAccess::new(self.access.cluster(), &session, false);
@@ -349,7 +354,7 @@ impl Change<'_> {
         }
         let restored = counted(restored, "object");
         let result = match failures.is_empty() {
-            true => format!("the state before is restored ({restored})"),
+            true => format!("the previous state is restored ({restored})"),
             false => format!("{restored} restored, but:\n{}", failures.join("\n")),
         };
         CliError::operational(format!("the upgrade to {} failed: {why}\n{result}", self.manifest.version))

@@ -43,7 +43,7 @@ pub(super) fn embedded(variant: Variant, namespace: &str) -> Result<Manifest, Cl
 /// Install file at `path`, or that of the variant in the folder `path`.
 ///
 /// # Errors
-/// The file cannot be read, is too large, or is no install file.
+/// The file cannot be read, is too large, or is not an install file.
 pub(super) async fn read(
     path: &Path,
     variant: Variant,
@@ -68,8 +68,7 @@ impl Manifest {
         };
         let has_servers = objects.iter().filter(|object| object["kind"] == "Deployment").count() == 2;
         if !has_servers || !objects.iter().all(is_object) {
-            let why =
-                "it is no install file of OLM: it has not the Deployments of both servers, or other content";
+            let why = "not an install file of OLM: expected Kubernetes objects with the Deployments of both servers";
             return Err(CliError::at(path, why));
         }
         objects.sort_by_key(order);

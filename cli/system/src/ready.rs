@@ -50,7 +50,7 @@ pub(super) fn are_available(deployments: &[Value]) -> bool {
     deployments.len() == 2 && deployments.iter().all(|deployment| has(deployment, "Available", "True"))
 }
 
-/// Reason for which a pod of a Deployment is not ready. `None` if it is ready, or is no pod of the Deployment.
+/// Reason for which a pod of a Deployment is not ready. `None` if it is ready, or is not a pod of the Deployment.
 fn unready(deployment: &Value, pod: &Value) -> Option<String> {
     let is_one = pod["metadata"]["labels"]["control-plane"] == deployment["metadata"]["name"];
     let is_deleted = !pod["metadata"]["deletionTimestamp"].is_null();

@@ -80,7 +80,7 @@ fn version_is_newest_label_or_image_tag() {
     let interrupted = [server(json!("v0.10.0"), ""), server(json!("v0.9.0"), "")];
     assert_eq!(version(&interrupted), "v0.10.0");
     let other = Manifest::parse("a: b", "", SYSTEM, "file").unwrap_err().to_string();
-    assert!(other.starts_with("file: it is no install file of OLM"), "{other}");
+    assert!(other.starts_with("file: not an install file of OLM"), "{other}");
 }
 
 #[test]
@@ -410,8 +410,8 @@ fn uninstall_is_refused_while_extensions_or_finalizers_or_backups_would_remain()
         (some(&[extension, revision, catalog], true, &[true]), true, None),
         (some(&[extension], true, &[]), false, Some("uninstall the extensions first")),
         (some(&[revision], true, &[]), false, Some("uninstall the extensions first")),
-        (some(&[extension], false, &[]), true, Some("no server is installed")),
-        (some(&[catalog], false, &[]), false, Some("no server is installed")),
+        (some(&[extension], false, &[]), true, Some("no installed server")),
+        (some(&[catalog], false, &[]), false, Some("no installed server")),
         (some(&[], false, &[]), true, None),
         (some(&[], true, &[true, false]), true, Some("the only backup of an unfinished migration")),
     ] {

@@ -229,9 +229,9 @@ impl Plan {
             return Some(why);
         }
         let why = if has(&KINDS[..2]) && !purge {
-            "uninstall the extensions first, or delete them with all their objects by --purge"
+            "uninstall the extensions first, or delete them and all their objects with --purge"
         } else if has(&KINDS) && !self.has_servers {
-            "no server is installed that removes their finalizers; run olm system install first"
+            "no installed server can remove their finalizers; run olm system install first"
         } else {
             return None;
         };
@@ -255,8 +255,8 @@ fn unfinished(migrations: &[Migration]) -> Option<String> {
     let names: Vec<&str> = unfinished.map(|one| one.package.as_str()).collect();
     let first = names.first()?;
     Some(format!(
-        "the only backup of an unfinished migration would be deleted: {}; end it first: olm migrate apply {first}, or olm \
-         migrate rollback {first}",
+        "the only backup of an unfinished migration would be deleted: {}; finish the migration first: olm migrate \
+         apply {first}, or olm migrate rollback {first}",
         names.join(", ")
     ))
 }
@@ -276,7 +276,8 @@ async fn delete(
         let poll = async || {
             let found = access.list((GROUP, kind), "", None).await?;
             if let Some(new) = found.first().filter(|_| !purge && kind != KINDS[2]) {
-                let why = format!("{} exists now; nothing has been changed", ObjectId::of(new));
+                let why =
+                    format!("{} was created in the meantime; nothing has been changed", ObjectId::of(new));
                 return Err(CliError::findings(why));
             }
             for object in found.iter().filter(|one| one["metadata"]["deletionTimestamp"].is_null()) {

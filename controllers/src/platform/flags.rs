@@ -170,7 +170,7 @@ mod tests {
             ("--platform", "OKD", "want one of auto openshift kubernetes"),
             ("--platform-version", "4", "expected <major>.<minor>, such as 4.18"),
             ("--platform-version", "latest", "expected <major>.<minor>, such as 4.18"),
-            ("--openshift-version-map", "on", "unknown value \"on\", allowed are off, k8s-offset"),
+            ("--openshift-version-map", "on", "unknown value \"on\", allowed: off, k8s-offset"),
             ("--cluster-operator-mode", "on", "want one of auto own contribute off"),
             ("--cluster-operator-name", "OLM", name),
             ("--cluster-operator-name", "", name),

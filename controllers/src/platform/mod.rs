@@ -9,7 +9,6 @@
 mod flags;
 mod observe;
 mod reports;
-mod targets;
 mod triggers;
 mod writers;
 
@@ -21,6 +20,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::runtime::controller::Action;
 use olm_api::ClusterUpgradeStatus;
+use olm_controller_core::{RevisionCache, UpgradeTargets};
 use olm_platform::{Platform, Verdict, evaluate};
 use olm_runtime::backoff::Backoff;
 use olm_runtime::cluster::describe;
@@ -29,12 +29,10 @@ use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{ReconcileError, Reconciles};
 use tokio_util::sync::CancellationToken;
 
-use crate::revision_cache::RevisionCache;
 pub(crate) use flags::PlatformFlags;
 pub use flags::Settings;
 use observe::{observe, upgrade_statuses};
 use reports::{Transitions, VerdictMetrics};
-pub use targets::UpgradeTargets;
 use triggers::{ActiveRevisions, ObjectWatches, Trigger};
 use writers::{OpenShiftWriter, WriteInputs, find_upgrade_status, write_upgrade_status};
 

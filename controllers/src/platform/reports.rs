@@ -56,7 +56,7 @@ impl VerdictMetrics {
         Self {
             upgradeable: metrics.register(
                 "operator_controller_cluster_upgradeable",
-                "1 for what the installed extensions say about the platform's next version",
+                "1 for the verdict of the installed extensions on the platform's next version",
                 Family::default(),
             ),
             incompatible: metrics.register(

@@ -13,6 +13,7 @@ use futures::{FutureExt, StreamExt};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
+use olm_controller_core::{RevisionCache, UpgradeTargets};
 use olm_platform::Revision;
 use olm_runtime::listing;
 use olm_runtime::watches::watch;
@@ -20,9 +21,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::task::unconstrained;
 use tokio_util::task::AbortOnDropHandle;
-
-use super::targets::UpgradeTargets;
-use crate::revision_cache::RevisionCache;
 
 /// Notification of the controller. Notifications before a pass are merged.
 #[derive(Debug, Default)]

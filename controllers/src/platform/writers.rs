@@ -134,8 +134,8 @@ impl OpenShiftWriter {
         if turn == WriteDecision::Yield {
             let kind = about.kind.as_deref().unwrap_or_default();
             let note = format!(
-                "Another client keeps overwriting what operator-controller writes to the status of this {kind}, \
-                 which now writes nothing for up to 10 minutes; find the client in metadata.managedFields"
+                "Another client keeps overwriting what operator-controller writes to the status of this {kind}. \
+                 operator-controller pauses its writes for up to 10 minutes. Find the client in metadata.managedFields"
             );
             pass.events.warning(about, CONTENDED, note);
             pass.metrics.count_write("contended");

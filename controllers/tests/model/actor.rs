@@ -11,8 +11,8 @@ use kube::core::{DynamicObject, ObjectMeta, TypeMeta};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
-use crate::history::{Deeds, MARK};
-use crate::intent::{Catalog, Denied, Intent, Wish};
+use crate::history::{MARK, TestChanges};
+use crate::intent::{Catalog, Denied, DesiredSpec, Intent};
 use crate::intruder::FOREIGN_OWNER;
 use crate::recorder::resource;
 use crate::settled::Window;
@@ -28,17 +28,17 @@ pub(crate) struct Actor {
     pub(crate) fixture: Arc<Fixture>,
     pub(crate) intent: Intent,
     /// Spec of the extension when it is created again.
-    draft: Wish,
-    pub(crate) deeds: Deeds,
+    draft: DesiredSpec,
+    pub(crate) test_changes: TestChanges,
     pub(crate) window: Window,
     /// Number of custom resources that were created.
     pub(crate) instances: usize,
     /// Number of edits by the adversary.
     pub(crate) edits: usize,
     /// Times of recent changes of fields that a revision sets.
-    pub(crate) strikes: BTreeMap<Key, Vec<Instant>>,
+    pub(crate) change_times: BTreeMap<Key, Vec<Instant>>,
     /// State at the backup of etcd.
-    backup: Option<(Intent, Wish, Deeds, Window)>,
+    backup: Option<(Intent, DesiredSpec, TestChanges, Window)>,
 }
 
 impl Actor {
@@ -47,20 +47,20 @@ impl Actor {
         fixture.recorder.expect(name);
         fixture.publish(name);
         let intent = Intent::new(name);
-        for (letter, catalog) in intent.market() {
+        for (letter, catalog) in intent.served_catalogs() {
             fixture.offer(name, letter, &catalog.offered, catalog.priority).await;
         }
         let window = Window::new(&intent);
-        let deeds = Deeds::default();
+        let test_changes = TestChanges::default();
         let mut actor = Self {
             fixture,
             intent,
-            draft: Wish::default(),
-            deeds,
+            draft: DesiredSpec::default(),
+            test_changes,
             window,
             instances: 0,
             edits: 0,
-            strikes: BTreeMap::new(),
+            change_times: BTreeMap::new(),
             backup: None,
         };
         actor.namespace_back().await;
@@ -73,14 +73,14 @@ impl Actor {
             Step::Settle => return self.settle().await,
             Step::Create => self.create().await,
             Step::Delete(cascade) => self.delete_extension(*cascade).await,
-            Step::Version(version) => self.edit(|wish| wish.version.clone_from(version)).await,
-            Step::Channels(channels) => self.edit(|wish| wish.channels.clone_from(channels)).await,
-            Step::Policy(policy) => self.edit(|wish| wish.policy = *policy).await,
-            Step::Config(config) => self.edit(|wish| wish.config = config.clone()).await,
-            Step::Deadline(minutes) => self.edit(|wish| wish.deadline = *minutes).await,
-            Step::Unchecked(unchecked) => self.edit(|wish| wish.unchecked = *unchecked).await,
-            Step::Paused(paused) => self.edit(|wish| wish.paused = *paused).await,
-            Step::Uninstall(policy) => self.edit(|wish| wish.uninstall = *policy).await,
+            Step::Version(version) => self.edit(|spec| spec.version.clone_from(version)).await,
+            Step::Channels(channels) => self.edit(|spec| spec.channels.clone_from(channels)).await,
+            Step::Policy(policy) => self.edit(|spec| spec.policy = *policy).await,
+            Step::Config(config) => self.edit(|spec| spec.config = config.clone()).await,
+            Step::Deadline(minutes) => self.edit(|spec| spec.deadline = *minutes).await,
+            Step::Unchecked(unchecked) => self.edit(|spec| spec.unchecked = *unchecked).await,
+            Step::Paused(paused) => self.edit(|spec| spec.paused = *paused).await,
+            Step::Uninstall(policy) => self.edit(|spec| spec.uninstall = *policy).await,
             Step::Offer(letter, offered) => {
                 self.catalog(*letter, |catalog| catalog.offered.clone_from(offered)).await
             }
@@ -164,7 +164,7 @@ impl Actor {
     /// Records that the test caused the write with this response.
     pub(crate) fn wrote(&mut self, answer: &ObjectMeta) {
         if let Some(version) = answer.resource_version.as_deref().and_then(|text| text.parse().ok()) {
-            self.deeds.writes.insert(version);
+            self.test_changes.writes.insert(version);
         }
     }
 
@@ -187,50 +187,50 @@ impl Actor {
     }
 
     async fn create(&mut self) {
-        if self.intent.wish.is_some() {
+        if self.intent.desired_spec.is_some() {
             return;
         }
-        let (name, wish) = (self.intent.name.clone(), self.draft.clone());
-        let mut annotations = wish.annotations();
+        let (name, desired_spec) = (self.intent.name.clone(), self.draft.clone());
+        let mut annotations = desired_spec.annotations();
         annotations.as_object_mut().unwrap().retain(|_, value| !value.is_null());
         let object = json!({
             "apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
-            "metadata": {"name": name, "annotations": annotations}, "spec": wish.spec(&name),
+            "metadata": {"name": name, "annotations": annotations}, "spec": desired_spec.spec(&name),
         });
         let object: DynamicObject = serde_json::from_value(object).unwrap();
         // Creation fails while a previous extension is being deleted.
         if self.api(&self.extension_key()).create(&PostParams::default(), &object).await.is_ok() {
-            self.intent.wish = Some(wish);
+            self.intent.desired_spec = Some(desired_spec);
             // A rollout that a previous extension began remains the target.
             self.window.edited |= self.snapshot().active().next().is_none();
         }
     }
 
     async fn delete_extension(&mut self, cascade: Cascade) {
-        let Some(wish) = self.intent.wish.take() else { return };
+        let Some(desired_spec) = self.intent.desired_spec.take() else { return };
         // In foreground deletion, garbage collection may remove the last owner of an object while the product removes
         // another one: the second owner of a CRD, or a revision that is archived.
-        let lost_policy =
-            wish.uninstall.is_none() && self.window.wishes.iter().any(|one| one.uninstall.is_some());
-        let is_upgrading = self.window.edited || self.window.markets.len() > 1;
-        self.draft = wish;
+        let lost_policy = desired_spec.uninstall.is_none()
+            && self.window.desired_specs.iter().any(|one| one.uninstall.is_some());
+        let is_upgrading = self.window.edited || self.window.catalog_states.len() > 1;
+        self.draft = desired_spec;
         self.intent.orphaned |=
             cascade == Cascade::Orphan || cascade == Cascade::Foreground && (lost_policy || is_upgrading);
         let deleted = self.api(&self.extension_key()).delete(&self.intent.name, &deletion(cascade)).await;
         deleted.unwrap();
     }
 
-    async fn edit(&mut self, change: impl FnOnce(&mut Wish)) {
-        let Some(before) = self.intent.wish.clone() else { return change(&mut self.draft) };
-        let mut wish = before.clone();
-        change(&mut wish);
+    async fn edit(&mut self, change: impl FnOnce(&mut DesiredSpec)) {
+        let Some(before) = self.intent.desired_spec.clone() else { return change(&mut self.draft) };
+        let mut desired_spec = before.clone();
+        change(&mut desired_spec);
         let (name, key) = (self.intent.name.clone(), self.extension_key());
-        let patch = json!([{"op": "replace", "path": "/spec", "value": wish.spec(&name)}]);
+        let patch = json!([{"op": "replace", "path": "/spec", "value": desired_spec.spec(&name)}]);
         let patch: Patch<Value> = Patch::Json(serde_json::from_value(patch).unwrap());
         self.api(&key).patch(&name, &PatchParams::default(), &patch).await.unwrap();
-        self.merge(&key, json!({"metadata": {"annotations": wish.annotations()}})).await;
-        self.window.edited |= before.spec(&name) != wish.spec(&name);
-        self.intent.wish = Some(wish);
+        self.merge(&key, json!({"metadata": {"annotations": desired_spec.annotations()}})).await;
+        self.window.edited |= before.spec(&name) != desired_spec.spec(&name);
+        self.intent.desired_spec = Some(desired_spec);
     }
 
     async fn catalog(&mut self, letter: char, change: impl FnOnce(&mut Catalog)) {
@@ -247,7 +247,7 @@ impl Actor {
     /// Deletes only this object, by UID.
     pub(crate) async fn delete(&mut self, key: &Key, object: &Value) {
         let uid = text(object, "/metadata/uid").to_owned();
-        self.deeds.deleted.insert(uid.clone());
+        self.test_changes.deleted.insert(uid.clone());
         let exactly = Preconditions { uid: Some(uid), resource_version: None };
         let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
         // The object may be deleted already.
@@ -263,8 +263,8 @@ impl Actor {
     }
 
     async fn back_up(&mut self) {
-        let Self { intent, draft, deeds, window, .. } = &*self;
-        self.backup = Some((intent.clone(), draft.clone(), deeds.clone(), window.clone()));
+        let Self { intent, draft, test_changes, window, .. } = &*self;
+        self.backup = Some((intent.clone(), draft.clone(), test_changes.clone(), window.clone()));
         self.fixture.back_up().await;
     }
 
@@ -272,7 +272,7 @@ impl Actor {
     async fn restore(&mut self) {
         let Some(backup) = self.backup.clone() else { return };
         self.fixture.restore().await;
-        (self.intent, self.draft, self.deeds, self.window) = backup;
+        (self.intent, self.draft, self.test_changes, self.window) = backup;
         self.window.restored = true;
         let (name, catalogs) = (self.intent.name.clone(), self.intent.catalogs.clone());
         for (letter, catalog) in catalogs {

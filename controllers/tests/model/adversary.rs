@@ -33,14 +33,14 @@ impl Actor {
 
     /// Records a change of a field that the revision sets.
     pub(crate) fn struck(&mut self, key: &Key) {
-        let times = self.strikes.entry(key.clone()).or_default();
+        let times = self.change_times.entry(key.clone()).or_default();
         times.retain(|at| at.elapsed() < PERIOD);
         times.push(Instant::now());
     }
 
     /// Reports whether the product may delay corrections: fields that were removed count for one manager.
     pub(crate) fn may_be_delayed(&self) -> bool {
-        self.strikes
+        self.change_times
             .values()
             .any(|times| times.iter().filter(|at| at.elapsed() < PERIOD).count() >= UNDELAYED)
     }

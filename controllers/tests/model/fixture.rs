@@ -288,13 +288,13 @@ impl Fixture {
             Trouble::Conversion => return self.converter.fail(name, true),
         };
         let (about, count) = (name.to_owned(), AtomicUsize::new(0));
-        let strikes = move |call: &Call| {
+        let applies_to = move |call: &Call| {
             !call.is_watch()
                 && (call.is_mutation() || !writes)
                 && call.mentions(&about)
                 && count.fetch_add(1, Ordering::Relaxed).is_multiple_of(ONE_IN)
         };
-        let rule = self.servers.proxy.add(Rule::new(fault, strikes).when(when));
+        let rule = self.servers.proxy.add(Rule::new(fault, applies_to).when(when));
         self.troubles.lock().unwrap().entry(name.to_owned()).or_default().push(rule);
     }
 

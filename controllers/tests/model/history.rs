@@ -38,9 +38,9 @@ pub(crate) struct Event {
     pub(crate) object: Arc<Value>,
 }
 
-/// Changes by the test, which are no faults of the product.
+/// Changes by the test, which are not faults of the product.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deeds {
+pub(crate) struct TestChanges {
     /// Resource versions of its writes.
     pub(crate) writes: HashSet<u64>,
     /// UIDs of objects that it deleted.
@@ -174,7 +174,7 @@ impl History {
     /// installed one.
     pub(crate) fn judge(
         &mut self,
-        deeds: &Deeds,
+        test_changes: &TestChanges,
         justified: impl Fn(Option<usize>, usize) -> bool,
     ) -> Vec<String> {
         let mut events = std::mem::take(&mut self.pending);
@@ -190,7 +190,7 @@ impl History {
             let fault = match key.kind.as_str() {
                 "ClusterObjectSet" => self.revision(&event, before.as_deref(), &justified),
                 "ClusterExtension" | "Namespace" => None,
-                _ => self.object(&event, before.as_deref(), deeds),
+                _ => self.object(&event, before.as_deref(), test_changes),
             };
             faults.extend(fault.map(|fault| format!("at {}: {key}: {fault}", event.version)));
             if event.is_deletion {
@@ -273,7 +273,7 @@ impl History {
         })
     }
 
-    fn object(&self, event: &Event, before: Option<&Value>, deeds: &Deeds) -> Option<String> {
+    fn object(&self, event: &Event, before: Option<&Value>, test_changes: &TestChanges) -> Option<String> {
         let Event { version, is_deletion, object } = event;
         if controllers(object).count() > 1 {
             return Some("has two controllers".to_owned());
@@ -282,13 +282,14 @@ impl History {
         // An object blocked by a finalizer may have a different owner when it is deleted.
         let goes_already = before.is_some_and(|one| text(one, "/metadata/uid") == uid && is_deleting(one));
         if !goes_already && (*is_deletion || is_deleting(object)) {
-            let is_excused = deeds.deleted.contains(uid) || self.namespace_goes(object, *version);
-            return if is_excused { None } else { self.deletion(event, deeds) };
+            let is_excused =
+                test_changes.deleted.contains(uid) || self.is_namespace_deleted(object, *version);
+            return if is_excused { None } else { self.deletion(event, test_changes) };
         }
-        if *is_deletion || deeds.writes.contains(version) {
+        if *is_deletion || test_changes.writes.contains(version) {
             return None;
         }
-        if let Some(created) = deeds.foreign.get(uid) {
+        if let Some(created) = test_changes.foreign.get(uid) {
             return self.foreign(object, created);
         }
         let before = before.filter(|before| text(before, "/metadata/uid") == uid)?;
@@ -327,7 +328,7 @@ impl History {
                 .all(|(_, state)| state.as_ref().is_some_and(is_paused))
     }
 
-    fn namespace_goes(&self, object: &Value, version: u64) -> bool {
+    fn is_namespace_deleted(&self, object: &Value, version: u64) -> bool {
         !text(object, "/metadata/namespace").is_empty()
             && self.namespace_went.iter().any(|went| *went <= version)
             && self
@@ -379,14 +380,14 @@ impl History {
 
     /// Checks that only objects of a revision that is archived or being deleted are deleted, and only if no other
     /// revision that is not about to be archived lists them.
-    fn deletion(&self, event: &Event, deeds: &Deeds) -> Option<String> {
+    fn deletion(&self, event: &Event, test_changes: &TestChanges) -> Option<String> {
         let Event { version, object, .. } = event;
         let (key, uid) = (Key::of(object), text(object, "/metadata/uid"));
-        if deeds.foreign.contains_key(uid) {
+        if test_changes.foreign.contains_key(uid) {
             return Some("is foreign and was deleted".to_owned());
         }
         // Garbage collection chooses the order of the revisions.
-        let is_collected = self.extension_goes_in_foreground(*version);
+        let is_collected = self.is_extension_deleted_in_foreground(*version);
         let is_kept = owners(object).iter().any(is_keeper);
         if is_collected && key.kind != "CustomResourceDefinition" {
             return None;
@@ -406,7 +407,11 @@ impl History {
             let name = other.last_seen(*version).map_or("", |object| text(object, "/metadata/name"));
             return Some(format!("was deleted though {name} lists it"));
         }
-        if key.kind == "CustomResourceDefinition" { self.crd(object, life, *version, deeds) } else { None }
+        if key.kind == "CustomResourceDefinition" {
+            self.crd(object, life, *version, test_changes)
+        } else {
+            None
+        }
     }
 
     /// Reports whether a newer active revision had rolled out before this resource version.
@@ -417,7 +422,7 @@ impl History {
         newer.map(|object| number(object)).max() > life.before(version).map(|object| number(object))
     }
 
-    fn extension_goes_in_foreground(&self, version: u64) -> bool {
+    fn is_extension_deleted_in_foreground(&self, version: u64) -> bool {
         let state = self.extension.range(..=version).next_back().map(|(_, state)| state);
         let mut finalizers =
             state.into_iter().flat_map(|state| state["metadata"]["finalizers"].as_array()).flatten();
@@ -425,14 +430,14 @@ impl History {
     }
 
     /// Checks that CRDs in use are deleted only by an uninstallation whose policy does not retain them.
-    fn crd(&self, object: &Value, life: &Life, version: u64, deeds: &Deeds) -> Option<String> {
+    fn crd(&self, object: &Value, life: &Life, version: u64, test_changes: &TestChanges) -> Option<String> {
         let uid = text(object, "/metadata/uid");
         let asked = text(object, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
         let was_there = |one: &Instance| {
             let ages = asked.zip(one.made);
             one.since < version && ages.is_none_or(|(asked, made)| made + JUST_MADE <= asked)
         };
-        let mut instances = deeds.instances.values();
+        let mut instances = test_changes.instances.values();
         let is_in_use = instances.any(|one| one.crd == uid && was_there(one) && !one.is_over);
         let state = life.last_seen(version)?;
         let mut finalizers = state["metadata"]["finalizers"].as_array().into_iter().flatten();

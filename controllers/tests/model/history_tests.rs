@@ -67,12 +67,12 @@ fn recorded(events: Vec<Event>) -> History {
 }
 
 /// Faults of these changes.
-fn after(deeds: &Deeds, events: Vec<Event>) -> Vec<String> {
-    recorded(events).judge(deeds, |_, _| true)
+fn after(test_changes: &TestChanges, events: Vec<Event>) -> Vec<String> {
+    recorded(events).judge(test_changes, |_, _| true)
 }
 
 fn faults(events: Vec<Event>) -> Vec<String> {
-    after(&Deeds::default(), events)
+    after(&TestChanges::default(), events)
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn deletion_of_a_listed_object_is_a_fault() {
     let newest = event(15, revision(3, rolled_out));
     let mut history = recorded(vec![early, newest, archived(), deleted()]);
     history.learn("r3", BTreeSet::new());
-    assert_eq!(history.judge(&Deeds::default(), |_, _| true), [""; 0]);
+    assert_eq!(history.judge(&TestChanges::default(), |_, _| true), [""; 0]);
     // The second revision was created too late to prevent the deletion.
     let late = event(30, revision(2, json!({})));
     assert_eq!(faults(vec![archived(), late.clone(), deleted()]), [""; 0]);
@@ -126,7 +126,7 @@ fn deletion_of_a_listed_object_is_a_fault() {
     assert_eq!(faults(taken), [""; 0]);
     let wrong = ["at 25: ConfigMap xm1/a: was deleted though xm1-1 lists it"];
     assert_eq!(faults(vec![event(25, leaving(1)), gone(NEW, leaving(1))]), wrong);
-    let by_test = Deeds { deleted: HashSet::from(["c1".to_owned()]), ..Deeds::default() };
+    let by_test = TestChanges { deleted: HashSet::from(["c1".to_owned()]), ..TestChanges::default() };
     assert_eq!(after(&by_test, vec![deleted()]), [""; 0]);
     let namespace =
         json!({"kind": "Namespace", "metadata": {"name": "xm1", "uid": "n", "deletionTimestamp": "now"}});
@@ -137,11 +137,11 @@ fn deletion_of_a_listed_object_is_a_fault() {
 fn lost_owner_reference_is_a_fault_unless_the_test_removed_it() {
     let loose = || config(None, json!({}));
     assert_eq!(faults(vec![event(NEW, loose())]), ["at 100: ConfigMap xm1/a: lost its owner"]);
-    let by_test = Deeds { writes: HashSet::from([NEW]), ..Deeds::default() };
+    let by_test = TestChanges { writes: HashSet::from([NEW]), ..TestChanges::default() };
     assert_eq!(after(&by_test, vec![event(NEW, loose())]), [""; 0]);
     let leaving = event(20, revision(1, json!({"metadata": {"deletionTimestamp": "now"}})));
     assert_eq!(faults(vec![leaving, event(NEW, loose())]), [""; 0]);
-    let by_test = Deeds { writes: HashSet::from([50]), ..Deeds::default() };
+    let by_test = TestChanges { writes: HashSet::from([50]), ..TestChanges::default() };
     let wrong = ["at 100: ConfigMap xm1/a: had no owner and was deleted"];
     assert_eq!(after(&by_test, vec![event(50, loose()), gone(NEW, loose())]), wrong);
 }
@@ -161,10 +161,10 @@ fn control_by_an_older_active_revision_is_a_fault() {
 fn change_of_a_foreign_object_is_a_fault() {
     let foreign =
         json!({"kind": "ConfigMap", "metadata": {"name": "b", "namespace": "xm1"}, "data": {"a": "b"}});
-    let deeds = Deeds {
+    let test_changes = TestChanges {
         foreign: BTreeMap::from([("f".to_owned(), foreign.clone())]),
         writes: HashSet::from([10]),
-        ..Deeds::default()
+        ..TestChanges::default()
     };
     let is = |change| {
         let mut object = foreign.clone();
@@ -192,7 +192,7 @@ fn change_of_a_foreign_object_is_a_fault() {
             }
             text => format!("at 100: ConfigMap xm1/b: {text}"),
         });
-        let found = after(&deeds, vec![event(10, is(json!({}))), change]);
+        let found = after(&test_changes, vec![event(10, is(json!({}))), change]);
         assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
     }
 }
@@ -200,11 +200,11 @@ fn change_of_a_foreign_object_is_a_fault() {
 #[test]
 fn loss_of_user_metadata_is_a_fault() {
     let marked = config(Some(1), json!({"metadata": {"labels": {MARK: "kept"}}}));
-    let deeds = Deeds { writes: HashSet::from([10]), ..Deeds::default() };
+    let test_changes = TestChanges { writes: HashSet::from([10]), ..TestChanges::default() };
     let wrong = ["at 100: ConfigMap xm1/a: lost what the user put on it"];
     let events = vec![event(10, marked.clone()), event(NEW, config(Some(1), json!({})))];
-    assert_eq!(after(&deeds, events), wrong);
-    assert_eq!(after(&deeds, vec![event(10, marked.clone()), event(NEW, marked)]), [""; 0]);
+    assert_eq!(after(&test_changes, events), wrong);
+    assert_eq!(after(&test_changes, vec![event(10, marked.clone()), event(NEW, marked)]), [""; 0]);
 }
 
 #[test]
@@ -219,11 +219,11 @@ fn identical_or_unjustified_revision_is_a_fault() {
         1,
         revision(1, json!({"status": {"conditions": [{"type": "Succeeded", "status": "True"}]}})),
     ));
-    history.judge(&Deeds::default(), |_, _| true);
+    history.judge(&TestChanges::default(), |_, _| true);
     let version = json!({"metadata": {"annotations": {"olm.operatorframework.io/bundle-version": "1.2.0"}}});
     history.record(event(NEW, revision(2, version)));
     assert_eq!(
-        history.judge(&Deeds::default(), |installed, version| (installed, version) != (Some(0), 3)),
+        history.judge(&TestChanges::default(), |installed, version| (installed, version) != (Some(0), 3)),
         ["at 100: ClusterObjectSet /xm1-2: 1.2.0 must not follow Some(\"1.0.0\")"]
     );
 }
@@ -255,51 +255,49 @@ fn change_of_a_paused_object_is_a_fault() {
     let mut history = History::default();
     history.record(event(2, paused()));
     history.record(event(3, config(Some(1), json!({}))));
-    assert_eq!(history.judge(&Deeds::default(), |_, _| true), [""; 0]);
+    assert_eq!(history.judge(&TestChanges::default(), |_, _| true), [""; 0]);
     history.record(event(NEW, config(Some(1), json!({"status": {"a": 1}}))));
-    assert_eq!(history.judge(&Deeds::default(), |_, _| true), [""; 0]);
+    assert_eq!(history.judge(&TestChanges::default(), |_, _| true), [""; 0]);
     history.record(event(NEW + 1, config(Some(1), json!({"data": {"a": "b"}}))));
     let wrong = ["at 101: ConfigMap xm1/a: was changed while its revision is paused"];
-    assert_eq!(history.judge(&Deeds::default(), |_, _| true), wrong);
+    assert_eq!(history.judge(&TestChanges::default(), |_, _| true), wrong);
+}
+
+/// A CRD of the first revision.
+fn crd() -> Value {
+    json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
+        "ownerReferences": [{"kind": "ClusterObjectSet", "uid": "r1", "controller": true}]}})
+}
+
+/// A custom resource of [`crd`], which `is_over` or in use.
+fn custom_resource(is_over: bool) -> TestChanges {
+    let made = "2026-01-01T00:00:00Z".parse().ok();
+    let instance = Instance { crd: "d".to_owned(), since: 5, made, is_over };
+    TestChanges { instances: BTreeMap::from([("i".to_owned(), instance)]), ..TestChanges::default() }
+}
+
+fn with(mut object: Value, change: Value) -> Value {
+    merge(&mut object, change);
+    object
+}
+
+fn policy(policy: &str) -> Value {
+    json!({"metadata": {"annotations": {"ext.olm.operatorframework.io/uninstall-policy": policy}}})
+}
+
+fn archived(change: Value) -> Value {
+    with(revision(1, json!({"spec": {"lifecycleState": "Archived"}})), change)
+}
+
+fn leaving(change: Value) -> Value {
+    with(revision(1, json!({"metadata": {"deletionTimestamp": "now"}})), change)
 }
 
 #[test]
 fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
-    let crd = json!({"kind": "CustomResourceDefinition", "metadata": {"name": "widgets.xm1", "uid": "d",
-        "ownerReferences": [{"kind": "ClusterObjectSet", "uid": "r1", "controller": true}]}});
-    let instance = |is_over| Instance {
-        crd: "d".to_owned(),
-        since: 5,
-        made: "2026-01-01T00:00:00Z".parse().ok(),
-        is_over,
-    };
-    let deeds = |is_over| Deeds {
-        instances: BTreeMap::from([("i".to_owned(), instance(is_over))]),
-        ..Deeds::default()
-    };
-    let policy = |policy: &str| {
-        json!({"metadata": {"annotations": {
-        "ext.olm.operatorframework.io/uninstall-policy": policy}}})
-    };
-    let archived = |change| {
-        let mut object = revision(1, json!({"spec": {"lifecycleState": "Archived"}}));
-        merge(&mut object, change);
-        object
-    };
-    let leaving = |change| {
-        let mut object = revision(1, json!({"metadata": {"deletionTimestamp": "now"}}));
-        merge(&mut object, change);
-        object
-    };
-    let archived_and_leaving = |change| {
-        let mut object = archived(json!({"metadata": {"deletionTimestamp": "now"}}));
-        merge(&mut object, change);
-        object
-    };
-    let foreground = |mut change: Value| {
-        merge(&mut change, json!({"metadata": {"finalizers": ["foregroundDeletion"]}}));
-        change
-    };
+    let archived_and_leaving =
+        |change| with(archived(json!({"metadata": {"deletionTimestamp": "now"}})), change);
+    let foreground = |change| with(change, json!({"metadata": {"finalizers": ["foregroundDeletion"]}}));
     let upgrade = Some("was deleted by an upgrade while in use");
     let kept = Some("was to be kept and was deleted");
     let rows = [
@@ -317,44 +315,63 @@ fn deletion_of_a_crd_in_use_is_a_fault_by_policy() {
         (leaving(foreground(policy("KeepCRDs"))), false, kept),
     ];
     for (state, is_over, expected) in rows {
-        let events = vec![event(4, crd.clone()), event(20, state.clone()), gone(NEW, crd.clone())];
+        let events = vec![event(4, crd()), event(20, state.clone()), gone(NEW, crd())];
         let expected = expected.map(|text| format!("at 100: CustomResourceDefinition /widgets.xm1: {text}"));
-        assert_eq!(after(&deeds(is_over), events), expected.into_iter().collect::<Vec<_>>(), "{state}");
+        assert_eq!(
+            after(&custom_resource(is_over), events),
+            expected.into_iter().collect::<Vec<_>>(),
+            "{state}"
+        );
     }
-    // Expected policy: that of the extension when the deletion of the revision was requested, or a later one.
-    let controlled = json!({"metadata": {"deletionTimestamp": "now", "ownerReferences": [{"uid": "x", "controller": true}]}});
-    let extension = |change| {
-        let mut object = json!({"kind": "ClusterExtension", "metadata": {"name": "xm1", "uid": "x"}});
-        merge(&mut object, change);
-        object
-    };
+}
+
+/// Extension that controls [`controlled`].
+fn extension(change: Value) -> Value {
+    with(json!({"kind": "ClusterExtension", "metadata": {"name": "xm1", "uid": "x"}}), change)
+}
+
+/// Revision whose deletion was requested.
+fn controlled() -> Value {
+    let owners = json!([{"uid": "x", "controller": true}]);
+    revision(1, json!({"metadata": {"deletionTimestamp": "now", "ownerReferences": owners}}))
+}
+
+#[test]
+fn policy_counts_if_it_is_that_of_the_request_or_a_later_one() {
     for (annotated, faults) in [(15, 1), (25, 0)] {
         let events = vec![
-            event(4, crd.clone()),
+            event(4, crd()),
             event(5, extension(json!({}))),
             event(annotated, extension(policy("KeepCRDs"))),
-            event(20, revision(1, controlled.clone())),
-            gone(NEW, crd.clone()),
+            event(20, controlled()),
+            gone(NEW, crd()),
         ];
-        assert_eq!(after(&deeds(true), events).len(), faults, "annotated at {annotated}");
+        assert_eq!(after(&custom_resource(true), events).len(), faults, "annotated at {annotated}");
     }
-    // The product has read a policy before everything settled.
+}
+
+#[test]
+fn policy_counts_that_was_read_before_everything_settled() {
     let mut history = History::default();
     let events = [
-        event(4, crd.clone()),
+        event(4, crd()),
         event(5, extension(json!({}))),
-        event(20, revision(1, controlled)),
+        event(20, controlled()),
         event(25, extension(policy("KeepCRDs"))),
     ];
     events.into_iter().for_each(|event| history.record(event));
-    assert_eq!(history.judge(&deeds(true), |_, _| true), [""; 0]);
-    history.record(gone(NEW, crd.clone()));
-    assert_eq!(history.judge(&deeds(true), |_, _| true).len(), 1);
+    assert_eq!(history.judge(&custom_resource(true), |_, _| true), [""; 0]);
+    history.record(gone(NEW, crd()));
+    assert_eq!(history.judge(&custom_resource(true), |_, _| true).len(), 1);
+}
+
+#[test]
+fn deletion_of_a_crd_within_a_second_of_a_new_custom_resource_is_no_fault() {
     for (second, faults) in [(1, 0), (2, 1)] {
-        let mut asked = crd.clone();
-        merge(&mut asked, json!({"metadata": {"deletionTimestamp": format!("2026-01-01T00:00:0{second}Z")}}));
-        let events = vec![event(4, crd.clone()), event(20, archived(json!({}))), gone(NEW, asked)];
-        assert_eq!(after(&deeds(false), events).len(), faults, "made {second} s before");
+        let asked =
+            with(crd(), json!({"metadata": {"deletionTimestamp": format!("2026-01-01T00:00:0{second}Z")}}));
+        let events = vec![event(4, crd()), event(20, archived(json!({}))), gone(NEW, asked)];
+        assert_eq!(after(&custom_resource(false), events).len(), faults, "made {second} s before");
     }
 }
 
@@ -375,7 +392,7 @@ fn model_accepts_revision_based_on_stale_succeeded_condition() {
         let third = json!({"metadata": {"creationTimestamp": made,
             "annotations": {"olm.operatorframework.io/bundle-version": VERSIONS[1].text}}});
         history.record(event(3, revision(3, third)));
-        history.judge(&Deeds::default(), |installed, chosen| {
+        history.judge(&TestChanges::default(), |installed, chosen| {
             installed.is_none_or(|installed| installed <= chosen)
         })
     };
@@ -396,14 +413,14 @@ fn model_accepts_revision_based_on_stale_archival() {
         let follows = |installed: Option<usize>, _| installed == Some(0);
         let mut history = History::default();
         history.record(event(1, first("Active")));
-        history.judge(&Deeds::default(), follows);
+        history.judge(&TestChanges::default(), follows);
         history.record(event(2, first("Archived")));
         if rests {
-            history.judge(&Deeds::default(), follows);
+            history.judge(&TestChanges::default(), follows);
         }
         let metadata = json!({"annotations": {"olm.operatorframework.io/bundle-version": VERSIONS[1].text}});
         history.record(event(3, revision(2, json!({"metadata": metadata}))));
-        history.judge(&Deeds::default(), follows)
+        history.judge(&TestChanges::default(), follows)
     };
     assert_eq!(chosen(false), Vec::<String>::new());
     let late = chosen(true);
@@ -424,7 +441,7 @@ fn model_accepts_adoption_of_recently_deleted_revision() {
         history.record(event(1, former.clone()));
         history.record(gone(2, former));
         history.record(event(3, revision(1, json!({"metadata": metadata}))));
-        history.judge(&Deeds::default(), |installed, chosen| chosen == 2 || installed == Some(2))
+        history.judge(&TestChanges::default(), |installed, chosen| chosen == 2 || installed == Some(2))
     };
     assert_eq!(chosen("2026-01-01T00:59:30Z"), Vec::<String>::new());
     let late = chosen("2026-01-01T00:30:00Z");

@@ -41,7 +41,7 @@ impl Actor {
             }
             let since = made.metadata.resource_version.unwrap().parse().unwrap();
             let made = made.metadata.creation_timestamp.map(|made| made.0);
-            self.deeds.instances.insert(uid.clone(), Instance { crd, since, made, is_over: false });
+            self.test_changes.instances.insert(uid.clone(), Instance { crd, since, made, is_over: false });
             self.intent.instances.insert(uid, plural.to_owned());
         }
     }
@@ -79,6 +79,6 @@ impl Actor {
 
     pub(crate) fn instances_are_over(&mut self) {
         self.intent.instances.clear();
-        self.deeds.instances.values_mut().for_each(|one| one.is_over = true);
+        self.test_changes.instances.values_mut().for_each(|one| one.is_over = true);
     }
 }

@@ -38,7 +38,7 @@ pub(crate) enum UninstallPolicy {
 
 /// Desired state of a ClusterExtension.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wish {
+pub(crate) struct DesiredSpec {
     pub(crate) version: Option<String>,
     pub(crate) channels: Vec<String>,
     pub(crate) policy: Policy,
@@ -74,7 +74,7 @@ pub(crate) struct Intent {
     /// `true` if an adversary takes part.
     pub(crate) has_adversary: bool,
     /// Desired state. `None` if the extension does not exist or is being deleted.
-    pub(crate) wish: Option<Wish>,
+    pub(crate) desired_spec: Option<DesiredSpec>,
     /// Catalogs by letter.
     pub(crate) catalogs: BTreeMap<char, Catalog>,
     /// `true` if Deployments become available.
@@ -108,7 +108,7 @@ impl Intent {
         Self {
             name: name.to_owned(),
             has_adversary: false,
-            wish: None,
+            desired_spec: None,
             catalogs: BTreeMap::from([('a', catalog(true)), ('b', catalog(false))]),
             healthy: true,
             namespace: true,
@@ -125,12 +125,12 @@ impl Intent {
     }
 
     /// Existing catalogs with their letters.
-    pub(crate) fn market(&self) -> Vec<(char, &Catalog)> {
+    pub(crate) fn served_catalogs(&self) -> Vec<(char, &Catalog)> {
         self.catalogs.iter().filter(|(_, catalog)| catalog.exists).map(|(letter, c)| (*letter, c)).collect()
     }
 }
 
-impl Wish {
+impl DesiredSpec {
     /// `spec` of the ClusterExtension `name`.
     pub(crate) fn spec(&self, name: &str) -> Value {
         let mut catalog = json!({

@@ -129,7 +129,7 @@ impl Actor {
         if let Ok(created) = self.api(key).create(&PostParams::default(), &body).await {
             self.wrote(&created.metadata);
             let uid = created.metadata.uid.unwrap();
-            self.deeds.foreign.insert(uid.clone(), object.clone());
+            self.test_changes.foreign.insert(uid.clone(), object.clone());
             self.intent.foreign.insert(uid.clone(), object);
             // `clear` deletes only objects in the snapshot.
             let deadline = Instant::now() + Duration::from_secs(10);
@@ -165,7 +165,7 @@ impl Actor {
         self.intent.stripped.clear();
         // Revisions without an extension remain, and objects that are being orphaned may not be in the snapshot yet.
         let is_leaving = |object: &Arc<Value>| is_deleting(object);
-        let lives_on = self.intent.wish.is_some() && !snapshot.extension.iter().any(is_leaving);
+        let lives_on = self.intent.desired_spec.is_some() && !snapshot.extension.iter().any(is_leaving);
         self.intent.orphaned &= !lives_on || snapshot.revisions.iter().any(Revision::is_deleting);
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::intent::{Catalog, Intent, Policy, Wish};
+use crate::intent::{Catalog, DesiredSpec, Intent, Policy};
 use crate::universe::{VERSIONS, channels, package};
 
 /// Version ranges of extensions, with the indexes of the versions that they admit.
@@ -18,18 +18,24 @@ pub(crate) const RANGES: [(&str, &[usize]); 8] = [
     (">=9.0.0", &[]),
 ];
 
-/// Reports whether the version range of the wish admits this version.
-pub(crate) fn admits(wish: &Wish, version: usize) -> bool {
-    let Some(range) = &wish.version else { return true };
+/// Reports whether the version range of the desired spec admits this version.
+pub(crate) fn admits(desired_spec: &DesiredSpec, version: usize) -> bool {
+    let Some(range) = &desired_spec.version else { return true };
     RANGES.iter().any(|(text, admitted)| text == range && admitted.contains(&version))
 }
 
 /// Returns the chosen version, or the error text of the resolver.
-pub(crate) fn resolve(intent: &Intent, wish: &Wish, installed: Option<usize>) -> Result<usize, String> {
-    let market = intent.market();
-    let candidates: Vec<(char, i32, usize)> = market
+pub(crate) fn resolve(
+    intent: &Intent,
+    desired_spec: &DesiredSpec,
+    installed: Option<usize>,
+) -> Result<usize, String> {
+    let served_catalogs = intent.served_catalogs();
+    let candidates: Vec<(char, i32, usize)> = served_catalogs
         .iter()
-        .filter_map(|(letter, catalog)| Some((*letter, catalog.priority, best(catalog, wish, installed)?)))
+        .filter_map(|(letter, catalog)| {
+            Some((*letter, catalog.priority, best(catalog, desired_spec, installed)?))
+        })
         .collect();
     let top = candidates.iter().map(|(_, priority, _)| *priority).max();
     let first: Vec<_> = candidates.iter().filter(|(_, priority, _)| Some(*priority) == top).collect();
@@ -43,11 +49,11 @@ pub(crate) fn resolve(intent: &Intent, wish: &Wish, installed: Option<usize>) ->
     }
     let found = if first.is_empty() { "no bundles found" } else { "found bundles" };
     text += &format!("{found} for package \"{}\"", package(&intent.name));
-    if let Some(range) = &wish.version {
+    if let Some(range) = &desired_spec.version {
         text += &format!(" matching version \"{range}\"");
     }
-    if !wish.channels.is_empty() {
-        text += &format!(" in channels [{}]", wish.channels.join(" "));
+    if !desired_spec.channels.is_empty() {
+        text += &format!(" in channels [{}]", desired_spec.channels.join(" "));
     }
     if !first.is_empty() {
         let names: Vec<String> =
@@ -63,13 +69,14 @@ pub(crate) fn catalog_name(extension: &str, letter: char) -> String {
 }
 
 /// Highest version of the catalog that channels, range and upgrade edges permit.
-fn best(catalog: &Catalog, wish: &Wish, installed: Option<usize>) -> Option<usize> {
-    let considered = channels(&catalog.offered)
-        .into_iter()
-        .filter(|(channel, _)| wish.channels.is_empty() || wish.channels.iter().any(|c| c == channel));
+fn best(catalog: &Catalog, desired_spec: &DesiredSpec, installed: Option<usize>) -> Option<usize> {
+    let considered = channels(&catalog.offered).into_iter().filter(|(channel, _)| {
+        desired_spec.channels.is_empty() || desired_spec.channels.iter().any(|c| c == channel)
+    });
     let entries: Vec<_> = considered.flat_map(|(_, entries)| entries).collect();
     let listed: BTreeSet<usize> = entries.iter().map(|entry| entry.version).collect();
-    let follows = |version: usize| match installed.filter(|_| wish.policy == Policy::CatalogProvided) {
+    let follows = |version: usize| match installed.filter(|_| desired_spec.policy == Policy::CatalogProvided)
+    {
         None => true,
         Some(installed) => {
             version == installed
@@ -80,16 +87,16 @@ fn best(catalog: &Catalog, wish: &Wish, installed: Option<usize>) -> Option<usiz
         }
     };
     // Without channels, a bundle outside of all channels qualifies. In this universe all are in one.
-    listed.into_iter().filter(|version| admits(wish, *version) && follows(*version)).max()
+    listed.into_iter().filter(|version| admits(desired_spec, *version) && follows(*version)).max()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wish(version: Option<&str>, channels: &[&str], policy: Policy) -> Wish {
+    fn desired_spec(version: Option<&str>, channels: &[&str], policy: Policy) -> DesiredSpec {
         let channels = channels.iter().map(|channel| (*channel).to_owned()).collect();
-        Wish { version: version.map(str::to_owned), channels, policy, ..Wish::default() }
+        DesiredSpec { version: version.map(str::to_owned), channels, policy, ..DesiredSpec::default() }
     }
 
     fn intent(a: &[usize], b: &[usize], priority: i32) -> Intent {
@@ -108,22 +115,26 @@ mod tests {
         use Policy::{CatalogProvided, SelfCertified};
         let all = intent(&[0, 1, 2, 3, 4], &[], 0);
         let rows = [
-            (wish(None, &[], CatalogProvided), None, Some(4)),
-            (wish(None, &["stable"], CatalogProvided), None, Some(3)),
-            (wish(None, &[], CatalogProvided), Some(0), Some(1)),
-            (wish(None, &[], CatalogProvided), Some(2), Some(4)),
-            (wish(None, &["stable"], CatalogProvided), Some(2), Some(3)),
-            (wish(None, &[], CatalogProvided), Some(3), Some(4)),
-            (wish(Some("1.2.0"), &[], CatalogProvided), Some(0), None),
-            (wish(Some("1.2.0"), &[], SelfCertified), Some(0), Some(3)),
-            (wish(Some("1.x"), &[], SelfCertified), Some(4), Some(3)),
-            (wish(None, &["next"], CatalogProvided), Some(0), None),
-            (wish(Some(">=9.0.0"), &[], SelfCertified), None, None),
+            (desired_spec(None, &[], CatalogProvided), None, Some(4)),
+            (desired_spec(None, &["stable"], CatalogProvided), None, Some(3)),
+            (desired_spec(None, &[], CatalogProvided), Some(0), Some(1)),
+            (desired_spec(None, &[], CatalogProvided), Some(2), Some(4)),
+            (desired_spec(None, &["stable"], CatalogProvided), Some(2), Some(3)),
+            (desired_spec(None, &[], CatalogProvided), Some(3), Some(4)),
+            (desired_spec(Some("1.2.0"), &[], CatalogProvided), Some(0), None),
+            (desired_spec(Some("1.2.0"), &[], SelfCertified), Some(0), Some(3)),
+            (desired_spec(Some("1.x"), &[], SelfCertified), Some(4), Some(3)),
+            (desired_spec(None, &["next"], CatalogProvided), Some(0), None),
+            (desired_spec(Some(">=9.0.0"), &[], SelfCertified), None, None),
         ];
-        for (wish, installed, expected) in rows {
-            assert_eq!(resolve(&all, &wish, installed).ok(), expected, "{wish:?} {installed:?}");
+        for (desired_spec, installed, expected) in rows {
+            assert_eq!(
+                resolve(&all, &desired_spec, installed).ok(),
+                expected,
+                "{desired_spec:?} {installed:?}"
+            );
         }
-        let any = wish(None, &[], CatalogProvided);
+        let any = desired_spec(None, &[], CatalogProvided);
         assert_eq!(
             resolve(&intent(&[0], &[1], 0), &any, None).unwrap_err(),
             "found bundles for package \"m1-package\" in multiple catalogs with the same priority [m1-a m1-b]"
@@ -131,7 +142,7 @@ mod tests {
         assert_eq!(resolve(&intent(&[1], &[0], 5), &any, None), Ok(0));
         assert_eq!(resolve(&intent(&[0], &[1], 5), &any, Some(0)), Ok(1));
         assert_eq!(
-            resolve(&intent(&[0], &[], 0), &wish(Some("1.1.0"), &["next"], CatalogProvided), Some(0))
+            resolve(&intent(&[0], &[], 0), &desired_spec(Some("1.1.0"), &["next"], CatalogProvided), Some(0))
                 .unwrap_err(),
             "error upgrading from currently installed version \"1.0.0\": no bundles found for package \"m1-package\" \
              matching version \"1.1.0\" in channels [next]"

@@ -11,7 +11,7 @@ use crate::history::History;
 use crate::settled::{Window, faults};
 use crate::snapshot::{Revision, Snapshot, condition, controller, difference, is_deleting, owners, text};
 use crate::universe::{DEFINED, Key};
-use crate::verdict::{env, is_honoured};
+use crate::verdict::{env, is_spec_applied};
 
 /// Time limit for settling. Failing objects are retried with exponential backoff.
 const PATIENCE: Duration = Duration::from_secs(150);
@@ -54,7 +54,7 @@ impl Actor {
             .filter(|(key, object)| key.kind == "CustomResourceDefinition" && !is_deleting(object))
             .map(|(_, object)| text(object, "/metadata/uid"))
             .collect();
-        let instances = &self.deeds.instances;
+        let instances = &self.test_changes.instances;
         self.intent
             .instances
             .retain(|uid, _| instances.get(uid).is_some_and(|one| crds.contains(&one.crd.as_str())));
@@ -103,9 +103,9 @@ impl Actor {
         self.judge()?;
         self.check_instances().await?;
         let snapshot = self.snapshot();
-        let is_honoured = is_honoured(&self.intent, &self.window, &snapshot);
-        let edited = self.window.edited && !is_honoured;
-        let restored = self.window.restored && !is_honoured;
+        let is_spec_applied = is_spec_applied(&self.intent, &self.window, &snapshot);
+        let edited = self.window.edited && !is_spec_applied;
+        let restored = self.window.restored && !is_spec_applied;
         let now = snapshot.installed().and_then(Revision::version);
         let installed = if edited { self.window.installed } else { now };
         self.window = Window { edited, restored, installed, ..Window::new(&self.intent) };
@@ -115,7 +115,9 @@ impl Actor {
 
     /// Forgets that managedFields were removed from objects whose revision has owned its fields again.
     fn forget_disowned(&mut self, snapshot: &Snapshot) {
-        if self.intent.denied.is_some() || self.intent.wish.as_ref().is_none_or(|wish| wish.paused) {
+        if self.intent.denied.is_some()
+            || self.intent.desired_spec.as_ref().is_none_or(|desired_spec| desired_spec.paused)
+        {
             return;
         }
         for (key, object) in &snapshot.objects {
@@ -134,7 +136,8 @@ impl Actor {
 
     fn judge(&self) -> Result<(), String> {
         let justified = |installed, version| self.window.justifies(&self.intent, installed, version);
-        let judge = |history: &mut History| (history.judge(&self.deeds, justified), history.outdated());
+        let judge =
+            |history: &mut History| (history.judge(&self.test_changes, justified), history.outdated());
         let (mut faults, outdated) = self.fixture.recorder.history(&self.intent.name, judge);
         // A conflict can retain one.
         if outdated > 1 {

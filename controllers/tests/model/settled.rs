@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::intent::{Catalog, Intent, UninstallPolicy, Wish};
+use crate::intent::{Catalog, DesiredSpec, Intent, UninstallPolicy};
 use crate::objects::ObjectState;
 use crate::resolving::resolve;
 use crate::snapshot::{
@@ -30,9 +30,9 @@ pub(crate) struct Window {
     /// Installed version at the beginning. If an older rollout succeeds after an edit, the edit's choice remains.
     pub(crate) installed: Option<usize>,
     /// Intermediate states of the catalogs.
-    pub(crate) markets: Vec<BTreeMap<char, Catalog>>,
+    pub(crate) catalog_states: Vec<BTreeMap<char, Catalog>>,
     /// Intermediate specs of the extension.
-    pub(crate) wishes: Vec<Wish>,
+    pub(crate) desired_specs: Vec<DesiredSpec>,
 }
 
 impl Window {
@@ -45,17 +45,17 @@ impl Window {
 
     /// Records the current state.
     pub(crate) fn passes(&mut self, intent: &Intent) {
-        self.markets.push(intent.catalogs.clone());
-        self.wishes.extend(intent.wish.clone());
+        self.catalog_states.push(intent.catalogs.clone());
+        self.desired_specs.extend(intent.desired_spec.clone());
     }
 
-    /// Reports whether a recorded wish, with a recorded state of the catalogs, leads from `installed` to `version`.
+    /// Reports whether a recorded desired spec, with a recorded state of the catalogs, leads from `installed` to `version`.
     pub(crate) fn justifies(&self, intent: &Intent, installed: Option<usize>, version: usize) -> bool {
-        self.markets.iter().any(|market| {
-            let then = Intent { catalogs: market.clone(), ..intent.clone() };
-            let leads = |wish: &Wish| resolve(&then, wish, installed) == Ok(version);
-            let stays = then.market().is_empty() && installed == Some(version);
-            stays || self.wishes.iter().any(leads)
+        self.catalog_states.iter().any(|served_catalogs| {
+            let then = Intent { catalogs: served_catalogs.clone(), ..intent.clone() };
+            let leads = |desired_spec: &DesiredSpec| resolve(&then, desired_spec, installed) == Ok(version);
+            let stays = then.served_catalogs().is_empty() && installed == Some(version);
+            stays || self.desired_specs.iter().any(leads)
         })
     }
 }
@@ -272,7 +272,7 @@ impl Judge<'_> {
     }
 
     fn extension(&mut self) {
-        match (&self.intent.wish, &self.snapshot.extension) {
+        match (&self.intent.desired_spec, &self.snapshot.extension) {
             (None, None) => {}
             (None, Some(extension)) => {
                 let blocks = annotation(extension, UNINSTALL) == Some("BlockIfInUse");
@@ -284,20 +284,20 @@ impl Judge<'_> {
                 }
             }
             (Some(_), None) => self.faults.push("the extension is gone".to_owned()),
-            (Some(wish), Some(extension)) => {
-                let (wish, extension) = (wish.clone(), extension.clone());
-                self.living(&wish, &extension);
+            (Some(desired_spec), Some(extension)) => {
+                let (desired_spec, extension) = (desired_spec.clone(), extension.clone());
+                self.living(&desired_spec, &extension);
             }
         }
     }
 
     /// Checks an extension that is not being deleted.
-    fn living(&mut self, wish: &Wish, extension: &Value) {
+    fn living(&mut self, desired_spec: &DesiredSpec, extension: &Value) {
         let snapshot = self.snapshot;
-        let uninstall = wish.uninstall.and_then(|policy| serde_json::to_value(policy).ok());
+        let uninstall = desired_spec.uninstall.and_then(|policy| serde_json::to_value(policy).ok());
         for revision in snapshot.active() {
             let carries = (annotation(&revision.object, PAUSED), annotation(&revision.object, UNINSTALL));
-            let wants = (wish.paused.then_some("true"), uninstall.as_ref().and_then(Value::as_str));
+            let wants = (desired_spec.paused.then_some("true"), uninstall.as_ref().and_then(Value::as_str));
             if carries != wants {
                 self.faults.push(format!("{} carries {carries:?}, not {wants:?}", revision.name()));
             }
@@ -307,7 +307,7 @@ impl Judge<'_> {
                 self.faults.push(format!("{} does not belong to the extension", revision.name()));
             }
         }
-        if wish.paused {
+        if desired_spec.paused {
             return;
         }
         let installed = snapshot.installed();
@@ -339,7 +339,7 @@ impl Judge<'_> {
                 ("False", "", "No bundle installed"),
             ),
         }
-        let wrong = self.progress_faults(wish, extension, installed);
+        let wrong = self.progress_faults(desired_spec, extension, installed);
         self.faults.extend(wrong);
     }
 
@@ -347,7 +347,7 @@ impl Judge<'_> {
         let snapshot = self.snapshot;
         let exists = |uid: &str| snapshot.revisions.iter().any(|revision| revision.uid() == uid);
         // Garbage collection of objects without owner takes time. It is awaited only if the extension is deleted.
-        let is_awaited = self.intent.wish.is_none();
+        let is_awaited = self.intent.desired_spec.is_none();
         let newest = snapshot.newest().map_or(0, Revision::number);
         // A Secret of a later revision is kept for a day: a backup may be restored.
         let is_kept = |secret: &Value| {
@@ -387,7 +387,7 @@ impl Judge<'_> {
                 self.faults.push(format!("{key} was left behind"));
             }
         }
-        if self.intent.wish.is_none() && snapshot.extension.is_none() && !self.intent.orphaned {
+        if self.intent.desired_spec.is_none() && snapshot.extension.is_none() && !self.intent.orphaned {
             for revision in &snapshot.revisions {
                 self.faults.push(format!("{} was left behind", revision.name()));
             }

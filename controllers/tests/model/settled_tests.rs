@@ -7,7 +7,7 @@ use crate::admission::injected;
 use crate::intent::{Config, Denied};
 use crate::snapshot::overlay;
 use crate::universe::objects;
-use crate::verdict::is_honoured;
+use crate::verdict::is_spec_applied;
 
 const NAME: &str = "xm1";
 
@@ -43,7 +43,8 @@ fn content() -> Vec<(String, Vec<Value>)> {
 impl Case {
     fn new() -> Self {
         let mut intent = Intent::new(NAME);
-        intent.wish = Some(Wish { version: Some("1.0.0".to_owned()), ..Wish::default() });
+        intent.desired_spec =
+            Some(DesiredSpec { version: Some("1.0.0".to_owned()), ..DesiredSpec::default() });
         let mut snapshot = Snapshot::default();
         let rolled_out = ("Progressing", "True", "Succeeded", "Revision 1.0.0 has rolled out.");
         snapshot.revisions.push(Revision {
@@ -112,8 +113,8 @@ impl Case {
         Arc::make_mut(object)
     }
 
-    fn wish(&mut self) -> &mut Wish {
-        self.intent.wish.as_mut().unwrap()
+    fn desired_spec(&mut self) -> &mut DesiredSpec {
+        self.intent.desired_spec.as_mut().unwrap()
     }
 }
 
@@ -181,18 +182,18 @@ fn unexpected_condition_is_a_fault() {
 #[test]
 fn different_desired_version_is_a_fault() {
     let mut case = Case::new();
-    case.wish().version = Some("1.0.1".to_owned());
+    case.desired_spec().version = Some("1.0.1".to_owned());
     case.expect("the newest is xm1-1 of Some(\"1.0.0\"), and 1.0.1 with None is expected");
-    case.wish().version = Some("1.1.0".to_owned());
+    case.desired_spec().version = Some("1.1.0".to_owned());
     case.expect(
         "not True/Retrying error upgrading from currently installed version \"1.0.0\": no bundles found",
     );
-    case.wish().version = None;
+    case.desired_spec().version = None;
     case.intent.catalogs.get_mut(&'a').unwrap().exists = false;
     assert_eq!(case.faults(), [""; 0]);
-    case.wish().config = Config::Invalid;
+    case.desired_spec().config = Config::Invalid;
     case.expect("not False/InvalidConfiguration");
-    case.wish().config = Config::Env("1".to_owned());
+    case.desired_spec().config = Config::Env("1".to_owned());
     case.expect("1.0.0 with Env(\"1\") is expected");
 }
 
@@ -207,13 +208,13 @@ fn model_accepts_spec_edit_read_before_or_after_catalog_change() {
     for catalog in case.intent.catalogs.values_mut() {
         catalog.offered = [1].into();
     }
-    let is_honoured = |case: &Case| is_honoured(&case.intent, &case.window, &case.snapshot);
-    assert_eq!((case.faults(), is_honoured(&case)), (Vec::new(), true));
+    let is_spec_applied = |case: &Case| is_spec_applied(&case.intent, &case.window, &case.snapshot);
+    assert_eq!((case.faults(), is_spec_applied(&case)), (Vec::new(), true));
     case.window.edited = true;
-    assert_eq!((case.faults(), is_honoured(&case)), (Vec::new(), true));
+    assert_eq!((case.faults(), is_spec_applied(&case)), (Vec::new(), true));
     let refused = "no bundles found for package \"xm1-package\" matching version \"1.0.0\"";
     case.extension()["status"]["conditions"][0]["message"] = refused.into();
-    assert_eq!((case.faults(), is_honoured(&case)), (Vec::new(), false));
+    assert_eq!((case.faults(), is_spec_applied(&case)), (Vec::new(), false));
     case.window.edited = false;
     case.expect("not Some((\"True\", \"Retrying\", \"revision object collisions");
 }
@@ -226,7 +227,7 @@ fn rollout_of_an_edit_may_remain_when_an_older_one_succeeds() {
     case.revision()["status"]["conditions"] = conditions(&[rolling]);
     let nothing = ("Installed", "False", "Absent", "No bundle installed");
     case.extension()["status"]["conditions"] = conditions(&[rolling, nothing]);
-    case.wish().version = None;
+    case.desired_spec().version = None;
     (case.window.edited, case.window.installed) = (true, None);
     case.expect("1.1.0 with None is expected");
     case.window.installed = Some(1);
@@ -239,13 +240,13 @@ fn removed_crd_field_requires_an_upgrade_check_condition() {
     let live = crd_with_fields(2);
     case.object("CustomResourceDefinition")["spec"] = live["spec"].clone();
     // The live CRD already differs. Only the check of a different version matters.
-    case.wish().version = Some("1.0.1".to_owned());
+    case.desired_spec().version = Some("1.0.1".to_owned());
     assert!(
         case.faults().iter().any(|fault| fault.contains("validating upgrade for CRD")),
         "{:#?}",
         case.faults()
     );
-    case.wish().unchecked = true;
+    case.desired_spec().unchecked = true;
     assert!(
         case.faults().iter().any(|fault| fault.contains("1.0.1 with None is expected")),
         "{:#?}",
@@ -278,7 +279,7 @@ fn object_without_revision_is_a_fault() {
     case.snapshot.objects.insert(Key::of(&other), Arc::new(other));
     case.expect("which does not list it");
     let mut case = Case::new();
-    case.intent.wish = None;
+    case.intent.desired_spec = None;
     case.snapshot.extension = None;
     case.expect("xm1-1 was left behind");
     case.snapshot

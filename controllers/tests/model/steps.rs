@@ -90,7 +90,7 @@ pub(crate) enum Trouble {
 pub(crate) enum Step {
     /// Wait until the state equals the model's prediction.
     Settle,
-    /// Create the extension with the current wish, or the default one.
+    /// Create the extension with the current desired spec, or the default one.
     Create,
     /// Delete the extension.
     Delete(Cascade),
@@ -178,14 +178,14 @@ pub(crate) fn burst(random: &mut Random, intent: &Intent) -> Vec<Step> {
 }
 
 fn is_astray(intent: &Intent) -> bool {
-    intent.wish.as_ref().is_none_or(|wish| wish.paused)
+    intent.desired_spec.as_ref().is_none_or(|desired_spec| desired_spec.paused)
         || !intent.namespace
         || !intent.healthy
         || !intent.foreign.is_empty()
         || !intent.held.is_empty()
         || !intent.stripped.is_empty()
         || intent.denied.is_some()
-        || intent.market().is_empty()
+        || intent.served_catalogs().is_empty()
 }
 
 /// Steps that remove every obstacle.
@@ -194,12 +194,12 @@ pub(crate) fn repairs(intent: &Intent) -> Vec<Step> {
     if !intent.namespace {
         steps.push(Step::NamespaceBack);
     }
-    if intent.market().is_empty() {
+    if intent.served_catalogs().is_empty() {
         steps.push(Step::CatalogBack('a'));
     }
-    match &intent.wish {
+    match &intent.desired_spec {
         None => steps.push(Step::Create),
-        Some(wish) if wish.paused => steps.push(Step::Paused(false)),
+        Some(desired_spec) if desired_spec.paused => steps.push(Step::Paused(false)),
         Some(_) => {}
     }
     steps
@@ -208,8 +208,8 @@ pub(crate) fn repairs(intent: &Intent) -> Vec<Step> {
 fn choices(random: &mut Random, intent: &Intent) -> Vec<(usize, Step)> {
     let mut choices = everywhere(random);
     choices.extend(of_catalogs(random, intent));
-    if intent.wish.is_some() {
-        choices.extend(of_wish(random));
+    if intent.desired_spec.is_some() {
+        choices.extend(of_spec(random));
     } else {
         choices.push((40, Step::Create));
     }
@@ -228,7 +228,7 @@ fn choices(random: &mut Random, intent: &Intent) -> Vec<(usize, Step)> {
     choices
 }
 
-fn of_wish(random: &mut Random) -> Vec<(usize, Step)> {
+fn of_spec(random: &mut Random) -> Vec<(usize, Step)> {
     let range = RANGES[random.below(RANGES.len())].0.to_owned();
     let channels = [vec![], vec!["stable"], vec!["next"], vec!["stable", "next"]];
     let channels = random.one(&channels).iter().map(|channel| (*channel).to_owned()).collect();
@@ -383,7 +383,7 @@ mod tests {
         let mut kinds = BTreeSet::new();
         let mut random = Random::new(1, 0);
         let mut odd = Intent::new("m1");
-        odd.wish = Some(crate::intent::Wish { paused: true, ..Default::default() });
+        odd.desired_spec = Some(crate::intent::DesiredSpec { paused: true, ..Default::default() });
         odd.namespace = false;
         odd.denied = Some(Denied::Writes);
         odd.has_adversary = true;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::intent::{Catalog, Config, Intent, Wish};
+use crate::intent::{Catalog, Config, DesiredSpec, Intent};
 use crate::resolving::{admits, resolve};
 use crate::settled::{Judge, Window};
 use crate::snapshot::{Condition, Revision, Snapshot, condition, difference};
@@ -12,7 +12,7 @@ use crate::universe::{CONTAINER, DEFINED, Key, VERSIONS, fields, group, objects}
 
 /// Expected outcome of a reconcile.
 enum Verdict {
-    InForce,
+    Active,
     /// Reason, and a part of the message.
     Refused(&'static str, String),
     /// The extension must not be settled.
@@ -32,14 +32,17 @@ impl Version {
 }
 
 /// Reports whether the newest revision has what the spec requests, so that the last edit has taken effect.
-pub(crate) fn is_honoured(intent: &Intent, window: &Window, snapshot: &Snapshot) -> bool {
+pub(crate) fn is_spec_applied(intent: &Intent, window: &Window, snapshot: &Snapshot) -> bool {
     let judge = Judge { intent, window, snapshot, faults: Vec::new() };
-    let (Some(wish), Some(extension)) = (&intent.wish, &snapshot.extension) else { return false };
+    let (Some(desired_spec), Some(extension)) = (&intent.desired_spec, &snapshot.extension) else {
+        return false;
+    };
     let installed = snapshot.installed();
-    let in_force = |has_passed| matches!(judge.verdict(wish, installed, false, has_passed), Verdict::InForce);
-    let is_in_force =
-        in_force(false) || in_force(true) && judge.in_force(wish, extension, installed).is_empty();
-    !wish.paused && is_in_force
+    let check_active =
+        |has_passed| matches!(judge.verdict(desired_spec, installed, false, has_passed), Verdict::Active);
+    let is_active = check_active(false)
+        || check_active(true) && judge.check_active(desired_spec, extension, installed).is_empty();
+    !desired_spec.paused && is_active
 }
 
 impl Judge<'_> {
@@ -47,13 +50,13 @@ impl Judge<'_> {
     /// chosen for an edit before the installed revision rolled out.
     pub(crate) fn progress_faults(
         &self,
-        wish: &Wish,
+        desired_spec: &DesiredSpec,
         extension: &Value,
         installed: Option<&Revision>,
     ) -> Vec<String> {
         let faults = |is_free, has_passed| {
-            let verdict = self.verdict(wish, installed, is_free, has_passed);
-            self.against(verdict, wish, extension, installed)
+            let verdict = self.verdict(desired_spec, installed, is_free, has_passed);
+            self.against(verdict, desired_spec, extension, installed)
         };
         let is_free = !self.window.edited;
         let is_replaced = installed.and_then(Revision::version) != self.window.installed;
@@ -61,7 +64,8 @@ impl Judge<'_> {
         // The product may see an edit and a catalog change in any order.
         let is_refused = || !is_free && faults(false, false).is_empty();
         let mut rolling = self.snapshot.active().filter(|revision| !revision.has_succeeded());
-        let is_for_edit = rolling.next_back().is_some_and(|revision| self.has_content(revision, wish));
+        let is_for_edit =
+            rolling.next_back().is_some_and(|revision| self.has_content(revision, desired_spec));
         let remains = || is_replaced && is_for_edit && faults(true, true).is_empty();
         let is_restored = || self.window.restored && faults(!is_free, true).is_empty();
         if passed.is_empty() || is_refused() || remains() || is_restored() { Vec::new() } else { passed }
@@ -71,7 +75,7 @@ impl Judge<'_> {
     fn against(
         &self,
         verdict: Verdict,
-        wish: &Wish,
+        desired_spec: &DesiredSpec,
         extension: &Value,
         installed: Option<&Revision>,
     ) -> Vec<String> {
@@ -88,11 +92,16 @@ impl Judge<'_> {
                 }
                 vec![format!("Progressing is {has:?}, not {status}/{reason} {message}")]
             }
-            Verdict::InForce => self.in_force(wish, extension, installed),
+            Verdict::Active => self.check_active(desired_spec, extension, installed),
         }
     }
 
-    fn in_force(&self, wish: &Wish, extension: &Value, installed: Option<&Revision>) -> Vec<String> {
+    fn check_active(
+        &self,
+        desired_spec: &DesiredSpec,
+        extension: &Value,
+        installed: Option<&Revision>,
+    ) -> Vec<String> {
         let (snapshot, mut faults) = (self.snapshot, Vec::new());
         let rolling = snapshot.active().rfind(|revision| !revision.has_succeeded());
         let source = rolling.or(installed);
@@ -106,7 +115,7 @@ impl Judge<'_> {
         }
         let Some(newest) = snapshot.newest() else { return faults };
         let deadline = newest.object.pointer("/spec/progressDeadlineMinutes").and_then(Value::as_i64);
-        if deadline != wish.deadline.map(i64::from) {
+        if deadline != desired_spec.deadline.map(i64::from) {
             faults.push(format!("{}: the deadline is {deadline:?}", newest.name()));
         }
         if newest.content.is_none() {
@@ -117,40 +126,52 @@ impl Judge<'_> {
 
     /// Compares the newest revision with the spec. With `has_passed`, a version that a catalog offered in the
     /// meantime is acceptable too.
-    fn verdict(&self, wish: &Wish, installed: Option<&Revision>, is_free: bool, has_passed: bool) -> Verdict {
+    fn verdict(
+        &self,
+        desired_spec: &DesiredSpec,
+        installed: Option<&Revision>,
+        is_free: bool,
+        has_passed: bool,
+    ) -> Verdict {
         let installed_version = installed.and_then(Revision::version);
         let rolling = self.snapshot.active().rfind(|revision| !revision.has_succeeded());
         let is_admitted =
-            |revision: &&Revision| revision.version().is_some_and(|version| admits(wish, version));
-        let underway = rolling.filter(is_admitted).filter(|_| is_free);
-        let kept = rolling.or(installed).filter(is_admitted).filter(|_| self.intent.market().is_empty());
-        let resolved = resolve(self.intent, wish, installed_version);
+            |revision: &&Revision| revision.version().is_some_and(|version| admits(desired_spec, version));
+        let in_progress = rolling.filter(is_admitted).filter(|_| is_free);
+        let kept =
+            rolling.or(installed).filter(is_admitted).filter(|_| self.intent.served_catalogs().is_empty());
+        let resolved = resolve(self.intent, desired_spec, installed_version);
         let newest = self.snapshot.newest().filter(|newest| newest.is_active());
         let is_newest = |version: usize| {
-            newest.is_some_and(|newest| newest.version() == Some(version) && self.has_content(newest, wish))
+            newest.is_some_and(|newest| {
+                newest.version() == Some(version) && self.has_content(newest, desired_spec)
+            })
         };
         // An unfinished rollout remains although the catalogs have changed.
-        let is_passed = |market: &BTreeMap<char, Catalog>| {
-            let before = Intent { catalogs: market.clone(), ..self.intent.clone() };
-            let was_expected = resolve(&before, wish, installed_version);
+        let is_passed = |served_catalogs: &BTreeMap<char, Catalog>| {
+            let before = Intent { catalogs: served_catalogs.clone(), ..self.intent.clone() };
+            let was_expected = resolve(&before, desired_spec, installed_version);
             was_expected.is_ok_and(|version| is_newest(version) && rolling.is_some())
         };
-        let is_underway = underway.is_some() || has_passed && self.window.markets.iter().any(is_passed);
+        let is_in_progress =
+            in_progress.is_some() || has_passed && self.window.catalog_states.iter().any(is_passed);
         let target = match (resolved, kept.and_then(Revision::version)) {
             (Ok(version), _) | (Err(_), Some(version)) => version,
-            (Err(_), None) if is_underway && wish.config != Config::Invalid => return Verdict::InForce,
+            (Err(_), None) if is_in_progress && desired_spec.config != Config::Invalid => {
+                return Verdict::Active;
+            }
             (Err(text), None) => return Verdict::Refused("Retrying", text),
         };
-        if wish.config == Config::Invalid {
+        if desired_spec.config == Config::Invalid {
             return Verdict::Refused(
                 "InvalidConfiguration",
                 "invalid ClusterExtension configuration: ".to_owned(),
             );
         }
-        if is_newest(target) || is_underway {
-            return Verdict::InForce;
+        if is_newest(target) || is_in_progress {
+            return Verdict::Active;
         }
-        if !wish.unchecked && self.is_unsafe(target) {
+        if !desired_spec.unchecked && self.is_unsafe(target) {
             return Verdict::Refused("Retrying", "validating upgrade for CRD ".to_owned());
         }
         let is = newest.map_or_else(
@@ -160,17 +181,17 @@ impl Judge<'_> {
             },
         );
         let text = VERSIONS[target].text;
-        Verdict::Pending(format!("the newest is {is}, and {text} with {:?} is expected", wish.config))
+        Verdict::Pending(format!("the newest is {is}, and {text} with {:?} is expected", desired_spec.config))
     }
 
     /// Reports whether a revision's content matches the version and configuration. `true` if the content cannot be
     /// read.
-    fn has_content(&self, revision: &Revision, wish: &Wish) -> bool {
+    fn has_content(&self, revision: &Revision, desired_spec: &DesiredSpec) -> bool {
         let Some(version) = revision.version() else { return false };
         if revision.content.is_none() {
             return true;
         }
-        let expected = objects(&self.intent.name, &VERSIONS[version], wish.env());
+        let expected = objects(&self.intent.name, &VERSIONS[version], desired_spec.env());
         let kinds: BTreeSet<&str> =
             ["ConfigMap", "Service", "PriorityClass", "CustomResourceDefinition", "Deployment"].into();
         let listed: BTreeSet<Key> =
@@ -180,7 +201,7 @@ impl Judge<'_> {
                 let key = Key::of(object);
                 let object_agrees = |desired| difference(desired, object, "").is_none();
                 let agrees = expected.get(&key).is_none_or(object_agrees);
-                agrees && (key.kind != "Deployment" || env(object) == wish.env())
+                agrees && (key.kind != "Deployment" || env(object) == desired_spec.env())
             })
     }
 

@@ -61,7 +61,7 @@ async fn try_bundle(client: Client, number: usize, folder: &Path) -> usize {
     let refused = async || {
         let mut refused = Vec::new();
         for object in &objects {
-            // Missing CRDs and objects without an apiVersion are no RBAC errors.
+            // Missing CRDs and objects without an apiVersion are not RBAC errors.
             if let Err(error) = cluster.apply(object, true).await
                 && error.message.contains("forbidden")
             {

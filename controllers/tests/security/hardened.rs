@@ -134,7 +134,7 @@ async fn denied_objects_are_named_before_a_write(fixture: &ServerFixture) {
     apply(&fixture.client(), &added).await;
     let edit = json!({"spec": {"source": {"catalog": {"version": "1.0.1"}}}});
     fixture.edit("lamp", edit).await.unwrap();
-    let message = until_message(fixture, "may not write all objects").await;
+    let message = until_message(fixture, "lacks the permission to write some objects").await;
     for part in ["\"lamp-webhooks\"", "key cluster-roles of ConfigMap operator-controller-exceptions"] {
         assert!(message.contains(part), "{part}: {message}");
     }

@@ -73,7 +73,7 @@ async fn existing_webhook_on_kubernetes_changes_except_for_what_it_receives() {
         ] {
             assert!(run.patch(&existing, &patch).await.is_some(), "{rule:?}: {patch}");
         }
-        // Its deletion is no new right.
+        // Its deletion is not a new right.
         assert_eq!(run.delete(&existing).await, None, "{rule:?}");
     }
 }

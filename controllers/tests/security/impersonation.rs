@@ -130,13 +130,13 @@ async fn extension_is_applied_with_the_rights_of_its_service_account() {
         .await
         .unwrap();
 
-    nothing_is_made_before_all_rights_are_there(&fixture).await;
+    no_revision_is_created_before_all_rights_exist(&fixture).await;
     required_permissions_suffice(&fixture).await;
     revoked_permissions_are_refused_by_the_api_server(&fixture).await;
     removal_deletes_objects_and_content(&fixture).await;
 }
 
-async fn nothing_is_made_before_all_rights_are_there(fixture: &ServerFixture) {
+async fn no_revision_is_created_before_all_rights_exist(fixture: &ServerFixture) {
     let missing = until_message(fixture, "not found").await;
     let said = "with version \"1.0.0\": service account \"installer\" not found in namespace \"apps\"";
     assert!(missing.ends_with(said), "{missing}");

@@ -69,7 +69,7 @@ async fn only_approvers_approve_plans() {
     };
     let said = set(&ed, &lamp, true).await.unwrap_err().to_string();
     assert!(said.contains(refused), "{said}");
-    // Other fields of the object, and an explicit false, are no approval.
+    // Other fields of the object, and an explicit false, are not an approval.
     let labels = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}, "spec": {"approved": false}}));
     ed.patch(&lamp, &PatchParams::default(), &labels).await.unwrap();
     // An approver of one extension approves only its plans.
@@ -86,7 +86,7 @@ async fn only_approvers_approve_plans() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_creates_an_approved_plan() {
+async fn created_plan_with_approval_is_denied() {
     let cluster = Cluster::start().await;
     for object in documents("install.yaml") {
         if object["metadata"]["name"] == "extensionplan-created-unapproved" {

@@ -210,7 +210,7 @@ async fn editors_change_only_other_fields(ed: &Api<ClusterExtension>) {
 
 // docs/design/approvals.md#approvers
 #[tokio::test(flavor = "multi_thread")]
-async fn only_approvers_change_approvals_and_delete_governed_extensions() {
+async fn only_approvers_change_approvals_and_delete_extensions_with_approvals() {
     let cluster = Cluster::start().await;
     let group = "rbac.authorization.k8s.io";
     for object in documents("policies/approvers.yaml").into_iter().chain([
@@ -249,7 +249,7 @@ async fn only_approvers_change_approvals_and_delete_governed_extensions() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("only an approver may delete"), "{error}");
     assert!(admin.get_opt("lamp").await.unwrap().is_some());
-    // Extensions without these annotations are not governed.
+    // Other extensions have no approvals.
     create(&ed_client, &extension("plain", |_| {})).await;
     let account = Patch::Merge(json!({"spec": {"serviceAccount": {"name": "installer"}}}));
     ed.patch("plain", &PatchParams::default(), &account).await.unwrap();

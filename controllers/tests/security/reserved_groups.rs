@@ -82,7 +82,7 @@ async fn crds_of_a_reserved_group_are_written_only_by_its_owners() {
     };
     let ann = api("ann", &[]).await;
     let lamp = crd(RESERVED, "first", Some("lamp"));
-    // Policy and RBAC rights become active with a delay. The owner label alone is no right.
+    // Policy and RBAC rights become active with a delay. The owner label alone is not a right.
     let refused = async || {
         let said = create(&ann, &lamp, true).await;
         said.contains("is reserved").then_some(said)

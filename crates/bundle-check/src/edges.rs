@@ -55,7 +55,7 @@ pub fn name_fault(name: &str, version: &str, earlier: &str) -> Option<String> {
     })
 }
 
-/// Reports a range of versions that is no range of earlier versions.
+/// Reports a range of versions that is not a range of earlier versions.
 pub(crate) fn skip_range(csv: &Object, findings: &mut Findings) {
     let Some(range) = csv.annotation(SKIP_RANGE) else { return };
     let (Ok(parsed), Ok(version)) = (Range::parse(range), Version::parse(csv.text("/spec/version"))) else {

@@ -27,27 +27,27 @@ pub(crate) fn repeated_keys(file: &str, repeated: &[RepeatedKey], findings: &mut
         let name = key.path.last().map(String::as_str).unwrap_or_default();
         let advice = match (key.path.len(), name) {
             (1, "apiVersion" | "kind" | "metadata" | "spec") => {
-                "separate two objects by a line `---`, else only the last one exists"
+                "separate objects with a line `---`; otherwise only the last one is read"
             }
             _ => "only the last value is used: remove one of the two",
         };
-        let message = format!("the key is in line {}, too: {advice}", key.first);
+        let message = format!("the key is also on line {}: {advice}", key.first);
         let location = Location { path: key.path.clone(), ..Location::line(file, Some(key.line)) };
         findings.add(&rule::FILE_6, location, message);
     }
 }
 
-/// Reports repeated keys of the metadata. Those of manifests are reported when they are read.
-pub(crate) fn repeated_metadata(content: &Content<'_>, findings: &mut Findings) {
+/// Reports repeated keys of the metadata and of JSON in annotations. Those of manifests are reported when they are read.
+pub(crate) fn repeated(content: &Content<'_>, findings: &mut Findings) {
     for (file, _) in METADATA_FILES {
         if let Some(text) = content.files.get(file) {
             repeated_keys(file, &olm_yaml::repeated_keys(text, 1), findings);
         }
     }
+    content.csv().into_iter().for_each(|csv| repeated_in_annotations(csv, findings));
 }
 
-/// Reports repeated keys of JSON in annotations.
-pub(crate) fn repeated_in_annotations(csv: &Object, findings: &mut Findings) {
+fn repeated_in_annotations(csv: &Object, findings: &mut Findings) {
     for key in JSON_ANNOTATIONS {
         let Some(text) = csv.annotation(key).map(str::as_bytes) else { continue };
         if !olm_yaml::json::has_repeated_keys(text) {

@@ -33,65 +33,15 @@ use std::collections::BTreeMap;
 
 use olm_bundle::{Bundle, LoadError};
 
-use content::{Content, Object};
+use content::Content;
 pub use edges::{name_fault, range_fault};
 pub use manifests::KubernetesMinor;
+pub use olm_finding::{Level, Rule};
 pub use pods::is_operand_image;
-pub use report::{Finding, Identity, Report};
+pub use report::{Finding, Identity, Place, Report};
 use report::{Findings, Location};
-pub use rule::{Level, RULES, Rule, TRAPS};
-
-/// Checks of the bundle. A new rule is listed in `rule.rs`, and its function here or in [`CSV_CHECKS`].
-const CHECKS: &[fn(&Content<'_>, &mut Findings)] = &[
-    files::repeated_metadata,
-    files::misplaced,
-    metadata::annotations,
-    metadata::properties,
-    dependencies::dependencies,
-    csv::single,
-    csv::release,
-    manifests::unique_crds,
-    manifests::unowned_crds,
-    manifests::owned_crds,
-    manifests::crd_shape,
-    conversion::conversions,
-    manifests::service_accounts,
-    manifests::namespaces,
-    manifests::subjects,
-    manifests::fields,
-    manifests::removed_apis,
-    manifests::target_kubernetes,
-    manifests::size,
-];
-
-/// Checks of the ClusterServiceVersion, if there is one.
-const CSV_CHECKS: &[fn(&Object, &mut Findings)] = &[
-    csv::api_version,
-    csv::names,
-    csv::version,
-    csv::minimum_kubernetes,
-    csv::install_modes,
-    csv::required_fields,
-    csv::strategy,
-    csv::annotation_keys,
-    csv::skip_range,
-    edges::earlier_bundles,
-    edges::skip_range,
-    files::repeated_in_annotations,
-    csv::examples,
-    csv::usable_mode,
-    csv::api_services,
-    csv::native_apis,
-    csv::operator_conditions,
-    csv::webhook_types,
-    csv::blocking_webhooks,
-    conversion::without_crds,
-    images::images,
-    deployments::keyed_lists,
-    pods::watched_namespaces,
-    pods::missing_files,
-    pods::operand_images,
-];
+use rule::Check;
+pub use rule::{TRAPS, rules};
 
 /// Checks the files of a bundle, by slash-separated path relative to its root (`metadata/annotations.yaml`,
 /// `manifests/csv.yaml`, …). Files elsewhere are ignored. `kubernetes` is the target version. If `None`, APIs that no
@@ -121,11 +71,12 @@ pub fn check(files: &BTreeMap<String, Vec<u8>>, kubernetes: Option<KubernetesMin
             return Report::new(files, identity, findings);
         }
     };
-    for check in CHECKS {
-        check(&content, &mut findings);
-    }
-    for check in CSV_CHECKS {
-        content.csv().into_iter().for_each(|csv| check(csv, &mut findings));
+    for declared in rule::DECLARED {
+        match declared.check {
+            Check::Bundle(check) => check(&content, &mut findings),
+            Check::Csv(check) => content.csv().into_iter().for_each(|csv| check(csv, &mut findings)),
+            Check::Elsewhere => {}
+        }
     }
     // Loading and rendering skip problems that are findings already.
     if let Some(bundle) = content::load(loaded, &content, &mut findings) {

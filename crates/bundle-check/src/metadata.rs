@@ -3,13 +3,14 @@
 
 use olm_bundle::pointer::text;
 use olm_bundle::{PROPERTIES_ANNOTATION, subdomain_faults};
+use olm_finding::Rule;
 use olm_version::names::is_number;
 use olm_version::quote;
 use serde_json::{Map, Value};
 
 use crate::content::{Content, Files};
 use crate::report::{Findings, Location};
-use crate::rule::{self, Rule};
+use crate::rule;
 
 pub(crate) const ANNOTATIONS_FILE: &str = "metadata/annotations.yaml";
 

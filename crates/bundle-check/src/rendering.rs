@@ -8,13 +8,14 @@ use olm_bundle::{
     Bundle, Certificates, InstallMode, RenderError, RenderOptions, SYSTEM_NAMESPACE, ValidationFault,
     Validator, install_checks, render, validate,
 };
+use olm_finding::Rule;
 use olm_version::quote;
 use serde_json::{Value, json};
 
 use crate::content::{Content, Object, pointer};
 use crate::manifests::removal;
 use crate::report::{Findings, Location};
-use crate::rule::{self, Rule};
+use crate::rule;
 
 /// Stands for the namespace of the installation.
 const INSTALL_NAMESPACE: &str = "install-namespace";

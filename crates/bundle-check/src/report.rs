@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use olm_bundle::{Bundle, InstallMode};
+use olm_finding::{Level, Rule};
 use serde::Serialize;
-
-use crate::rule::{self, Level, Rule};
 
 /// Findings reported per rule. Further ones are only counted.
 const FINDINGS_PER_RULE: usize = 100;
@@ -14,16 +13,12 @@ const FINDINGS_PER_RULE: usize = 100;
 /// Maximum length of a message in characters.
 const MESSAGE_CHARS: usize = 2_000;
 
-/// Violation of a rule.
-///
-/// Printed on one line: file and line, object and field, message, rule.
+/// Violation of a rule. Printed on one line: file and line, object and field, message, rule.
+pub type Finding = olm_finding::Finding<Place>;
+
+/// Place of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The violated rule.
-    #[serde(serialize_with = "rule::by_id")]
-    pub rule: &'static Rule,
-    /// Severity.
-    pub level: Level,
+pub struct Place {
     /// Path relative to the root of the bundle. Empty for the whole bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
@@ -36,24 +31,16 @@ pub struct Finding {
     /// Path of the field, such as `spec.versions[0].name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
-    /// The problem, and the allowed values or the fix.
-    pub message: String,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.file.as_str(), self.line) {
             ("", _) => {}
             (file, Some(line)) => write!(f, "{file}:{line}: ")?,
             (file, None) => write!(f, "{file}: ")?,
         }
-        if let Some(object) = &self.object {
-            write!(f, "{object}: ")?;
-        }
-        if let Some(field) = &self.field {
-            write!(f, "{field}: ")?;
-        }
-        write!(f, "{} [{}]", self.message, self.rule.id)
+        [&self.object, &self.field].into_iter().flatten().try_for_each(|part| write!(f, "{part}: "))
     }
 }
 
@@ -176,14 +163,9 @@ impl Findings {
             while let Some(group) = groups.next() {
                 let next = groups.peek().map(|next| next[0].0.start);
                 let lines = lines(&text, group, next);
-                findings.extend(group.iter().zip(lines).map(|((location, rule, message), line)| Finding {
-                    rule,
-                    level: rule.level,
-                    file: location.file.clone(),
-                    line,
-                    object: location.object.clone(),
-                    field: location.field(),
-                    message: message.clone(),
+                findings.extend(group.iter().zip(lines).map(|((location, rule, message), line)| {
+                    let (file, object) = (location.file.clone(), location.object.clone());
+                    Finding::new(rule, Place { file, line, object, field: location.field() }, message)
                 }));
             }
         }
@@ -218,7 +200,7 @@ fn lines(
 }
 
 fn order(finding: &Finding) -> (&str, Option<usize>, &str, Option<&str>, &str) {
-    let Finding { rule, file, line, field, message, .. } = finding;
+    let Finding { rule, place: Place { file, line, field, .. }, message, .. } = finding;
     (file, *line, rule.id, field.as_deref(), message)
 }
 

@@ -238,7 +238,9 @@ fn keyword_error(kind: &Kind, path: &str, value: &Value, operator: &Operator<'_>
         Kind::Required { property } => (1, missing(path, property.as_str().unwrap_or_default(), operator)),
         // At the root only: no or several selections of namespaces are present.
         Kind::AnyOf { context } => (1, no_selection(context.iter().flatten())),
-        Kind::Not { .. } => (1, format!("fields {} exclude each other", listed(&selections(value), "and"))),
+        Kind::Not { .. } => {
+            (1, format!("fields {} are mutually exclusive", listed(&selections(value), "and")))
+        }
         Kind::Type { kind } => (0, wrong_type(path, value, &expected(kind))),
         Kind::OneOfNotValid { .. } => (0, wrong_type(path, value, "string or number")),
         Kind::Format { format } => (FORMAT, wrong_format(path, value, format, operator)),
@@ -281,7 +283,7 @@ fn no_selection<'a>(errors: impl Iterator<Item = &'a ValidationError<'a>>) -> St
         .collect();
     let (first, others) = fields.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
     let others: Vec<String> = std::iter::once("it".to_owned()).chain(others.iter().cloned()).collect();
-    format!("required field {first} is missing: {} has to be given", listed(&others, "or"))
+    format!("required field {first} is missing: {} must be given", listed(&others, "or"))
 }
 
 /// Joins names: `a, b and c`.

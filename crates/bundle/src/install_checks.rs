@@ -142,7 +142,7 @@ fn version_fault(object: &Value) -> Option<String> {
     }
     let version = quote(version);
     Some(match served {
-        Some(served) => format!("apiVersion is {version}, it has to be {served}"),
+        Some(served) => format!("apiVersion is {version}, it must be {served}"),
         None => format!("apiVersion {version} has no such kind"),
     })
 }
@@ -155,7 +155,7 @@ fn name_fault(object: &Value) -> Option<String> {
         (_, CRD) => {
             let expected = format!("{}.{}", text(object, "/spec/names/plural"), text(object, "/spec/group"));
             let parts = "spec.names.plural and spec.group";
-            (name != expected).then(|| format!("metadata.name has to be {}, {parts}", quote(&expected)))
+            (name != expected).then(|| format!("metadata.name must be {}, {parts}", quote(&expected)))
         }
         (RBAC_GROUP, _) => {
             let is_segment = name != "." && name != ".." && !name.contains(['/', '%']);

@@ -173,8 +173,8 @@ pub(crate) fn sorted_texts(texts: BTreeSet<String>) -> Vec<String> {
     let mut first: Vec<String> = texts.into_iter().take(MOST).collect();
     match more {
         0 => {}
-        1 => first.push("1 more of this sort is not listed".to_string()),
-        _ => first.push(format!("{more} more of this sort are not listed")),
+        1 => first.push("1 more of this kind is not listed".to_string()),
+        _ => first.push(format!("{more} more of this kind are not listed")),
     }
     first
 }

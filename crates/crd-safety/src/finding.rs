@@ -1,5 +1,6 @@
 //! Findings of the checks, and their text form.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::CheckError;
@@ -30,6 +31,28 @@ impl Section {
     }
 }
 
+/// What a change breaks (docs/design/cli.md#impact-of-crd-changes). Sorts from the least.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Impact {
+    /// Nothing: every object that was valid stays so, and means the same.
+    Nothing,
+    /// Clients: requests or values that they get change.
+    Clients,
+    /// Stored objects may become invalid, unreadable, or lose fields.
+    StoredObjects,
+}
+
+impl Impact {
+    /// Returns `nothing`, `clients` or `stored objects`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Clients => "clients",
+            Self::StoredObjects => "stored objects",
+        }
+    }
+}
+
 /// Breaking change between the live and the new CRD. Sorts in report order. `Display` yields its report line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Finding {
@@ -43,6 +66,8 @@ pub struct Finding {
     pub check: &'static str,
     /// Description of the change.
     pub text: String,
+    /// What it breaks. The reference does not tell.
+    pub impact: Impact,
 }
 
 impl fmt::Display for Finding {
@@ -52,6 +77,31 @@ impl fmt::Display for Finding {
         }
         write!(f, "{}: {}", self.check, self.text)
     }
+}
+
+/// Begin of the text about a removed field, which version and path follow.
+pub(crate) const REMOVED_FIELD: &str = "removed field : ";
+
+/// Findings without those that another one implies: of a removed field, only its removal remains.
+pub fn without_consequences(findings: Vec<Finding>) -> Vec<Finding> {
+    let field = |finding: &Finding| {
+        let (version, path) = match (&finding.version, &finding.property) {
+            (Some(version), Some(path)) => (version.as_str(), path.as_str()),
+            _ => finding.text.strip_prefix(REMOVED_FIELD)?.split_once('.')?,
+        };
+        Some((version.to_owned(), path.to_owned()))
+    };
+    let is_removal = |finding: &Finding| finding.check == "existingFieldRemoval";
+    let removed: BTreeSet<_> =
+        findings.iter().filter(|finding| is_removal(finding)).filter_map(field).collect();
+    let is_implied = |finding: &Finding| {
+        let Some((version, path)) = field(finding) else { return false };
+        let is_removed = |path: &str| removed.contains(&(version.clone(), path.to_owned()));
+        (!is_removal(finding) && is_removed(&path))
+            || path.match_indices('.').any(|(end, _)| is_removed(&path[..end]))
+    };
+    let implied: Vec<bool> = findings.iter().map(is_implied).collect();
+    findings.into_iter().zip(implied).filter(|(_, implied)| !implied).map(|(finding, _)| finding).collect()
 }
 
 /// Complete error text for the findings of the CRD `name` (docs/design/apply.md#crd-upgrade-safety).

@@ -39,6 +39,7 @@
 
 mod crd;
 mod finding;
+mod impact;
 mod live;
 mod priority;
 mod property;
@@ -50,11 +51,11 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-pub use finding::{Finding, Section, error_text};
+pub use finding::{Finding, Impact, Section, error_text, without_consequences};
 pub use live::LiveCheck;
 
 use crd::{Crd, Version};
-use finding::Findings;
+use finding::{Findings, REMOVED_FIELD};
 
 /// Reason why two objects cannot be compared: one of them is not a CRD, is malformed, or exceeds a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,32 +90,52 @@ pub fn check(live: Option<&Value>, new: &Value) -> Result<Vec<Finding>, CheckErr
         property::compare(Section::Same, version.name, version, counterpart, &mut findings);
     }
     if !new.webhook_conversion {
-        let known: BTreeSet<Finding> = served_pairs(&old, new.name)?.into_iter().collect();
+        let known: BTreeSet<String> = served_pairs(&old, new.name)?.iter().map(ToString::to_string).collect();
         // Differences between versions of the old CRD do not block the upgrade.
-        let fresh = served_pairs(&new, new.name)?.into_iter().filter(|finding| !known.contains(finding));
+        let fresh =
+            served_pairs(&new, new.name)?.into_iter().filter(|finding| !known.contains(&finding.to_string()));
         fresh.for_each(|finding| findings.push(finding));
     }
     findings.finish(new.name)
 }
 
+/// Served versions of `live` that `new` does not serve. The check of the reference ignores them: clients that use them fail.
+///
+/// # Errors
+/// Either object is not a CRD, is malformed, or exceeds a limit.
+pub fn vanished_versions(live: &Value, new: &Value) -> Result<Vec<String>, CheckError> {
+    let (old, new) = (Crd::read(live)?, Crd::read(new)?);
+    let kept: BTreeSet<&str> = new.served().collect();
+    Ok(old.served().filter(|version| !kept.contains(version)).map(str::to_owned).collect())
+}
+
 /// Checks scope, stored versions and removed fields: docs/design/apply.md#crd-findings.
 fn whole_crd(old: &Crd<'_>, new: &Crd<'_>, findings: &mut Findings) {
-    let mut push = |check, text| {
-        findings.push(Finding { section: Section::Crd, version: None, property: None, check, text });
+    let mut push = |check, text, impact| {
+        findings.push(Finding { section: Section::Crd, version: None, property: None, check, text, impact });
     };
     if old.scope != new.scope {
         let quote = olm_version::quote;
-        push("scope", format!("scope changed : {} -> {}", quote(old.scope), quote(new.scope)));
+        push(
+            "scope",
+            format!("scope changed : {} -> {}", quote(old.scope), quote(new.scope)),
+            Impact::StoredObjects,
+        );
     }
     let gone: Vec<&str> =
         old.stored_versions.iter().copied().filter(|name| new.version(name).is_none()).collect();
     if !gone.is_empty() {
-        push("storedVersionRemoval", format!("stored versions removed : [{}]", gone.join(" ")));
+        push(
+            "storedVersionRemoval",
+            format!("stored versions removed : [{}]", gone.join(" ")),
+            Impact::StoredObjects,
+        );
     }
-    for (version, counterpart) in common_versions(old, new) {
-        property::each(version, counterpart, &mut |path, _, counterpart| {
+    for (version, new) in common_versions(old, new) {
+        property::each(version, new, &mut |path, _, counterpart| {
             if counterpart.is_none() {
-                push("existingFieldRemoval", format!("removed field : {}.{path}", version.name));
+                let impact = impact::in_version(impact::of_removal(path), version, new);
+                push("existingFieldRemoval", format!("{REMOVED_FIELD}{}.{path}", version.name), impact);
             }
         });
     }

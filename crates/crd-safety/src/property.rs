@@ -6,7 +6,8 @@ use olm_version::quote;
 use serde_json::Value;
 
 use crate::crd::Version;
-use crate::finding::{Finding, Findings, Section};
+use crate::finding::{Finding, Findings, Impact, Section};
+use crate::impact;
 use crate::schema::Schema;
 use crate::text::{canonical, canonical_schema, number};
 use crate::unhandled;
@@ -35,19 +36,25 @@ fn descend(old: Schema<'_>, new: Option<Schema<'_>>, path: &mut String, visit: V
 pub(crate) fn compare(
     section: Section,
     version: &str,
-    old: &Version<'_>,
-    new: &Version<'_>,
+    old_version: &Version<'_>,
+    new_version: &Version<'_>,
     findings: &mut Findings,
 ) {
-    each(old, new, &mut |path, old, new| {
-        compare_property(old, new, &mut |check, text| {
+    each(old_version, new_version, &mut |path, old, new| {
+        compare_property(old, new, &mut |check, text, impact| {
+            let impact = impact::in_version(
+                impact.unwrap_or_else(|| impact::of_check(check, path)),
+                old_version,
+                new_version,
+            );
             let (version, property) = (Some(version.to_owned()), Some(path.to_owned()));
-            findings.push(Finding { section, version, property, check, text });
+            findings.push(Finding { section, version, property, check, text, impact });
         });
     });
 }
 
-type Report<'r> = &'r mut dyn FnMut(&'static str, String);
+/// Adds a finding of a check, with its impact unless it follows from check and path.
+type Report<'r> = &'r mut dyn FnMut(&'static str, String, Option<Impact>);
 
 /// Compares one property. `new` is `None` if the property was removed: then no change is harmless.
 fn compare_property(old: Schema<'_>, new: Option<Schema<'_>>, report: Report<'_>) {
@@ -65,19 +72,21 @@ fn compare_property(old: Schema<'_>, new: Option<Schema<'_>>, report: Report<'_>
     }
     pattern(old, new, is_removed, report);
     one_of(old, new, report);
-    if let Some(text) = unhandled::changes(old, new, is_removed) {
-        report("unhandled", text);
+    if let Some((text, impact)) = unhandled::changes(old, new, is_removed) {
+        report("unhandled", text, Some(impact));
     }
 }
 
 fn type_and_nullable(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
     let types = (old.text("type"), new.text("type"));
     if types.0 != types.1 {
-        report("type", format!("type changed : {} -> {}", quote(types.0), quote(types.1)));
+        report("type", format!("type changed : {} -> {}", quote(types.0), quote(types.1)), None);
     }
     match (old.flag("nullable"), new.flag("nullable")) {
-        (false, true) => report("nullable", "nullable added : false -> true".to_owned()),
-        (true, false) => report("nullable", "nullable removed : true -> false".to_owned()),
+        (false, true) => {
+            report("nullable", "nullable added : false -> true".to_owned(), Some(Impact::Clients))
+        }
+        (true, false) => report("nullable", "nullable removed : true -> false".to_owned(), None),
         _ => {}
     }
 }
@@ -88,7 +97,7 @@ fn required(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
     };
     let added = without(&names(new), &names(old));
     if !added.is_empty() {
-        report("required", format!("new required fields: [{}]", added.join(" ")));
+        report("required", format!("new required fields: [{}]", added.join(" ")), None);
     }
 }
 
@@ -101,11 +110,11 @@ fn default(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
     let text = |schema: Schema<'_>| schema.get("default").map(|value| quote(&canonical(value)));
     match (text(old), text(new)) {
         (None, Some(new)) => {
-            report("default", format!("default added when there was none previously : {new}"))
+            report("default", format!("default added when there was none previously : {new}"), None)
         }
-        (Some(old), None) => report("default", format!("default value removed : {old}")),
+        (Some(old), None) => report("default", format!("default value removed : {old}"), None),
         (Some(old), Some(new)) if old != new => {
-            report("default", format!("default value changed : {old} -> {new}"));
+            report("default", format!("default value changed : {old} -> {new}"), None);
         }
         _ => {}
     }
@@ -117,12 +126,12 @@ fn enumeration(old: Schema<'_>, new: Schema<'_>, is_removed: bool, report: Repor
     let (old, new) = (values(old), values(new));
     if old.is_empty() && !new.is_empty() {
         let new = without(&new, &old).join(" ");
-        report("enum", format!("enum constraint added when there was none previously : [{new}]"));
+        report("enum", format!("enum constraint added when there was none previously : [{new}]"), None);
     }
     let removed = without(&old, &new);
     let allows_all = new.is_empty() && !is_removed;
     if !removed.is_empty() && !allows_all {
-        report("enum", format!("allowed enum values removed : [{}]", removed.join(" ")));
+        report("enum", format!("allowed enum values removed : [{}]", removed.join(" ")), None);
     }
 }
 
@@ -140,10 +149,14 @@ fn bound(key: &'static str, side: Side, old: Schema<'_>, new: Schema<'_>, report
     match old.number(key) {
         None => {
             let limit = shown(new, limit);
-            report(key, format!("{name} constraint added when there was none previously : {limit}"));
+            report(key, format!("{name} constraint added when there was none previously : {limit}"), None);
         }
         Some(before) if is_tighter(before, limit) => {
-            report(key, format!("{name} {tightened} : {} -> {}", shown(old, before), shown(new, limit)));
+            report(
+                key,
+                format!("{name} {tightened} : {} -> {}", shown(old, before), shown(new, limit)),
+                None,
+            );
         }
         Some(_) => {}
     }
@@ -158,7 +171,7 @@ fn pattern(old: Schema<'_>, new: Schema<'_>, is_removed: bool, report: Report<'_
         (_, true) if is_removed => "removed",
         (_, true) => return, // every text is allowed
     };
-    report("pattern", format!("pattern {change} : {} -> {}", quote(old), quote(new)));
+    report("pattern", format!("pattern {change} : {} -> {}", quote(old), quote(new)), None);
 }
 
 fn one_of(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
@@ -176,5 +189,5 @@ fn one_of(old: Schema<'_>, new: Schema<'_>, report: Report<'_>) {
     } else {
         return;
     };
-    report("oneOf", format!("{what}: [{}]", schemas.join(" ")));
+    report("oneOf", format!("{what}: [{}]", schemas.join(" ")), None);
 }

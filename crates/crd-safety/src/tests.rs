@@ -51,6 +51,7 @@ fn removed_field_is_the_only_finding() {
         property: version.map(|_| "^.spec.x".to_owned()),
         check: "type",
         text: "text".to_owned(),
+        impact: Impact::Nothing,
     };
     assert_eq!(line(Section::Crd, None).to_string(), "type: text");
     assert_eq!(line(Section::Served, Some("v1 -> v2")).to_string(), "v1 -> v2: ^.spec.x: type: text");
@@ -366,4 +367,87 @@ proptest! {
         let _ = check(Some(&odd), &crd(&json!({})));
         let _ = check(Some(&crd(&json!({"f": {}}))), &odd);
     }
+}
+
+/// Impact of the only finding of a change of the field `f` of spec or status.
+#[track_caller]
+fn impact(part: &str, old: &Value, new: &Value) -> Impact {
+    let of = |field: &Value| {
+        let part = json!({part: {"type": "object", "properties": {"f": field}}});
+        versions(&json!([version("v1", &json!({"type": "object", "properties": part}))]))
+    };
+    let findings = check(Some(&of(old)), &of(new)).unwrap();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    findings[0].impact
+}
+
+#[test]
+fn impact_depends_on_the_change_and_its_place() {
+    use Impact::{Clients, Nothing, StoredObjects};
+    let rules = |rules: &[(&str, &str)]| {
+        let rules: Vec<_> =
+            rules.iter().map(|(rule, message)| json!({"rule": rule, "message": message})).collect();
+        json!({"x-kubernetes-validations": rules})
+    };
+    for (old, new, in_spec, in_status) in [
+        (json!({}), json!({"maxLength": 3}), StoredObjects, StoredObjects),
+        (json!({}), json!({"default": "x"}), Clients, Nothing),
+        (json!({"default": "x"}), json!({"default": "y"}), Clients, Nothing),
+        (json!({}), json!({"nullable": true}), Clients, Clients),
+        (json!({"nullable": true}), json!({}), StoredObjects, StoredObjects),
+        (json!({}), json!({"x-kubernetes-list-type": "atomic"}), Nothing, Nothing),
+        (json!({"x-kubernetes-list-type": "set"}), json!({}), Clients, Clients),
+        (
+            json!({"x-kubernetes-list-type": "atomic"}),
+            json!({"x-kubernetes-list-type": "set"}),
+            StoredObjects,
+            StoredObjects,
+        ),
+        (json!({}), json!({"x-kubernetes-map-type": "granular"}), Nothing, Nothing),
+        (json!({}), json!({"x-kubernetes-map-type": "atomic"}), Clients, Clients),
+        (rules(&[("a", "old text")]), rules(&[("a", "new text")]), Nothing, Nothing),
+        (rules(&[("a", ""), ("b", "")]), rules(&[("b", "")]), Nothing, Nothing),
+        (rules(&[("a", "")]), rules(&[("a", ""), ("b", "")]), StoredObjects, StoredObjects),
+        (json!({"format": "date"}), json!({}), Nothing, Nothing),
+        (json!({}), json!({"format": "unknown-to-the-server"}), Nothing, Nothing),
+        (json!({}), json!({"format": "date"}), StoredObjects, StoredObjects),
+        (json!({"uniqueItems": true}), json!({}), Nothing, Nothing),
+        (json!({"x-kubernetes-preserve-unknown-fields": true}), json!({}), StoredObjects, StoredObjects),
+        (json!({}), json!({"x-kubernetes-preserve-unknown-fields": true}), Nothing, Nothing),
+    ] {
+        assert_eq!(impact("spec", &old, &new), in_spec, "{old} -> {new}");
+        assert_eq!(impact("status", &old, &new), in_status, "status: {old} -> {new}");
+    }
+}
+
+#[test]
+fn removed_field_has_one_finding_without_its_consequences() {
+    let nested = json!({"type": "object", "properties": {"b": {"type": "string", "maxLength": 3}}});
+    let (old, new) =
+        (crd(&json!({"a": nested, "ab": {"type": "string"}})), crd(&json!({"ab": {"type": "integer"}})));
+    let all = check(Some(&old), &new).unwrap();
+    assert!(all.len() > 3, "{all:?}");
+    let kept: Vec<_> = without_consequences(all).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        kept,
+        [
+            "existingFieldRemoval: removed field : v1.^.spec.a",
+            "v1: ^.spec.ab: type: type changed : \"string\" -> \"integer\"",
+        ]
+    );
+}
+
+#[test]
+fn version_without_users_breaks_nothing_and_vanished_versions_are_named() {
+    let of = |name: &str, served: bool, max: u64| {
+        let schema = json!({"type": "object", "properties": {"f": {"type": "string", "maxLength": max}}});
+        json!({"name": name, "served": served, "storage": name == "v1", "schema": {"openAPIV3Schema": schema}})
+    };
+    let old = versions(&json!([of("v1", true, 5), of("v1alpha1", false, 5), of("v1beta1", true, 5)]));
+    let new = versions(&json!([of("v1", true, 5), of("v1alpha1", false, 4), of("v1beta1", false, 5)]));
+    let findings = check(Some(&old), &new).unwrap();
+    let found: Vec<_> = findings.iter().map(|finding| (finding.check, finding.impact)).collect();
+    assert_eq!(found, [("maxLength", Impact::Nothing)]);
+    assert_eq!(vanished_versions(&old, &new).unwrap(), ["v1beta1"]);
+    assert_eq!(vanished_versions(&old, &old).unwrap(), Vec::<String>::new());
 }

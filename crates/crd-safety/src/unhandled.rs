@@ -6,6 +6,8 @@
 use olm_version::quote;
 use serde_json::Value;
 
+use crate::finding::Impact;
+use crate::impact;
 use crate::schema::{Schema, Step};
 use crate::text::{canonical, canonical_schema, number};
 
@@ -63,17 +65,21 @@ static FIELDS: [(&str, &str, Form); 26] = [
 /// Harmless alone. Reported only together with other changes.
 const HARMLESS: [&str; 3] = ["title", "externalDocs", "example"];
 
-/// Text of the changes. `None` if all are harmless. If the property `is_removed`, no change is harmless.
-pub(crate) fn changes(old: Schema<'_>, new: Schema<'_>, is_removed: bool) -> Option<String> {
+/// Text of the changes, and what they break. `None` if all are harmless. If the property `is_removed`, no change is
+/// harmless.
+pub(crate) fn changes(old: Schema<'_>, new: Schema<'_>, is_removed: bool) -> Option<(String, Impact)> {
     let mut harmful = is_removed;
+    let mut impact = Impact::Nothing;
     let mut parts = Vec::new();
     for &(key, name, form) in &FIELDS {
         if let Some(part) = form.change(key, name, old, new) {
             parts.push(part);
             harmful |= !HARMLESS.contains(&key);
+            impact = impact.max(impact::of_field(key, old, new));
         }
     }
-    (harmful && !parts.is_empty()).then(|| format!("unhandled changes found ({})", parts.join("; ")))
+    (harmful && !parts.is_empty())
+        .then(|| (format!("unhandled changes found ({})", parts.join("; ")), impact))
 }
 
 impl Form {

@@ -44,7 +44,7 @@ pub use origin::Origin;
 pub use selector::Selector;
 pub use subset::{KeptPackage, PackageSubset, SmallerCatalog, Subset, SubsetError, subset};
 pub use validate::{
-    Duplicates, Finding, Report, Severity, repeated_key_warnings, validate_folder, validate_metas,
+    Duplicates, Finding, RULES, Report, repeated_key_warnings, validate_folder, validate_metas,
 };
 pub use version_edges::{VersionEdges, VersionedEntry};
 pub use write::{Form, WriteError, write};

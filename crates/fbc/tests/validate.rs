@@ -198,9 +198,9 @@ fn strict_mode_adds_warnings() {
     let expected = [
         "1: document 1: schema \"olm.package\" has no field \"package\"",
         "1: document 1: properties[0].value of type \"t\" must not be null",
-        "1: document 1: properties[1].type must be a text that is not empty",
+        "1: document 1: properties[1].type must be a non-empty string",
         "2: document 2: entry \"b1\": invalid skipRange \">1.0.0 || || <2.0.0\": Empty element between two '||' in range",
-        "4: document 4: schema \"olm.bundel\" is unknown: the prefix \"olm.\" is reserved, allowed are \"olm.package\", \
+        "4: document 4: schema \"olm.bundel\" is unknown: the prefix \"olm.\" is reserved, allowed: \"olm.package\", \
          \"olm.channel\", \"olm.bundle\", \"olm.deprecations\", \"olm.csv.metadata\"",
         "5: document 5: field \"package\" must not be empty where it is present",
         "5: document 5: field \"properties\" must be a list of objects with type and value",

@@ -28,9 +28,7 @@ const CATALOG: &str = r#"
 {"schema":"olm.package","name":"bar","defaultChannel":"d"}
 "#;
 
-#[test]
-fn json_follows_schema_field_order() {
-    let expected = r#"{
+const CATALOG_AS_JSON: &str = r#"{
     "schema": "olm.package",
     "name": "bar",
     "defaultChannel": "d"
@@ -122,7 +120,10 @@ fn json_follows_schema_field_order() {
     "schema": "root"
 }
 "#;
-    assert_eq!(written(CATALOG, Form::Json), expected);
+
+#[test]
+fn json_follows_schema_field_order() {
+    assert_eq!(written(CATALOG, Form::Json), CATALOG_AS_JSON);
 }
 
 #[test]

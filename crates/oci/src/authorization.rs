@@ -95,7 +95,7 @@ impl Authorization {
                 let token = answer.token.or(answer.access_token).filter(|token| !token.is_empty());
                 Some((token?, answer.expires_in.unwrap_or_default()))
             })
-            .ok_or_else(|| RequestError::fatal("the answer of the token server holds no token"))?;
+            .ok_or_else(|| RequestError::fatal("the response of the token server contains no token"))?;
         let due = Instant::now() + lifetime(expires_in);
         let header = header_value(format!("Bearer {token}"))?;
         Ok(Some(Grant { header, renewal: Some((challenge.clone(), due)) }))

@@ -97,7 +97,7 @@ impl Config {
             let seconds = [("s", 1), ("m", 60), ("h", 3600)];
             let timeout = scaled(value, &seconds);
             let timeout = timeout.ok_or_else(|| {
-                format!("invalid value of {key}={value}: want a number from 1 with s, m or h behind it")
+                format!("invalid value of {key}={value}: want a number from 1, followed by s, m or h")
             })?;
             // Capped: an `Instant` in the far future overflows.
             self.pull_timeout = Duration::from_secs(timeout.min(u64::from(u32::MAX)));
@@ -111,7 +111,7 @@ impl Config {
             .ok_or_else(|| format!("unknown limit {key}: want one of {known}, pull-timeout"))?;
         let factors = [("Ki", 1 << 10), ("Mi", 1 << 20), ("Gi", 1 << 30), ("", 1)];
         *limit = scaled(value, &factors).ok_or_else(|| {
-            format!("invalid value of {key}={value}: want a whole number from 1, Ki, Mi or Gi may follow")
+            format!("invalid value of {key}={value}: want a whole number from 1, optionally followed by Ki, Mi or Gi")
         })?;
         Ok(())
     }
@@ -164,15 +164,22 @@ mod tests {
         }
         for (text, expect) in [
             ("files", "missing value for files"),
-            ("files=0", "invalid value of files=0: want a whole number from 1, Ki, Mi or Gi may follow"),
-            ("files=-1", "invalid value of files=-1: want a whole number from 1, Ki, Mi or Gi may follow"),
+            (
+                "files=0",
+                "invalid value of files=0: want a whole number from 1, optionally followed by Ki, Mi or Gi",
+            ),
+            (
+                "files=-1",
+                "invalid value of files=-1: want a whole number from 1, optionally followed by Ki, Mi or Gi",
+            ),
             (
                 "files=99999999999999Gi",
-                "invalid value of files=99999999999999Gi: want a whole number from 1, Ki, Mi or Gi may follow",
+                "invalid value of files=99999999999999Gi: want a whole number from 1, optionally followed by Ki, Mi or \
+                 Gi",
             ),
             (
                 "pull-timeout=5",
-                "invalid value of pull-timeout=5: want a number from 1 with s, m or h behind it",
+                "invalid value of pull-timeout=5: want a number from 1, followed by s, m or h",
             ),
             (
                 "size=1",

@@ -20,7 +20,7 @@ pub struct KubernetesVersion {
     pub patch: Option<u64>,
 }
 
-/// Error for a text that is no Kubernetes version.
+/// Error for a text that is not a Kubernetes version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("expected <major>.<minor> or <major>.<minor>.<patch>, such as 1.31")]
 pub struct NotAKubernetesVersion;
@@ -106,7 +106,7 @@ impl TemplateError {
 /// the template replaces, if the template belongs to a catalog.
 ///
 /// # Errors
-/// A variable has no value, the result is no reference with a tag, the template has a digest, which would not follow
+/// A variable has no value, the result is not a reference with a tag, the template has a digest, which would not follow
 /// the version, or it changes more than the tag of `configured`.
 pub fn resolve_template(
     template: &str,

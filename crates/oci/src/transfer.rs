@@ -101,7 +101,7 @@ fn joined(pages: Vec<Bytes>) -> Result<Option<Bytes>, RequestError> {
     for page in pages {
         let mut page: serde_json::Value = serde_json::from_slice(&page).map_err(invalid)?;
         let entries = page.get_mut("manifests").and_then(serde_json::Value::as_array_mut);
-        all.append(entries.ok_or_else(|| RequestError::fatal("a page is no list of referrers"))?);
+        all.append(entries.ok_or_else(|| RequestError::fatal("a page is not a list of referrers"))?);
         index = page;
     }
     index["manifests"] = all.into();
@@ -396,7 +396,7 @@ mod tests {
         assert_eq!(both, Ok(Some(r#"{"manifests":[1,2,3],"schemaVersion":2}"#.to_owned())));
         for page in ["null", "[]", "1", "{}", r#"{"manifests":null}"#] {
             for pages in [[first, page], [page, first]] {
-                assert_eq!(join(&pages), Err("a page is no list of referrers".to_owned()), "{pages:?}");
+                assert_eq!(join(&pages), Err("a page is not a list of referrers".to_owned()), "{pages:?}");
             }
         }
         assert!(join(&[first, "<"]).unwrap_err().starts_with("list of referrers: "));

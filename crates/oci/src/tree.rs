@@ -32,7 +32,7 @@ pub(crate) enum TreeError {
     Parent(String),
     #[error("link {0}: no such file or directory")]
     HardLink(String),
-    #[error("link {path} to {target:?}: no file of the unpacked folder")]
+    #[error("link {path} to {target:?}: not a file of the unpacked folder")]
     Link { path: String, target: String },
 }
 
@@ -344,14 +344,14 @@ mod tests {
             (&["+c/a 1", "@c/s ./x/../a", "@c/t s"], Ok(&["c/a=1", "c/s=1", "c/t=1"])),
             (&["@c/s a", "^", "+c/a 2"], Ok(&["c/a=2", "c/s=2"])),
             (&["+c/a 1", "=c/h c/a", "^", "+c/a 2"], Ok(&["c/a=2", "c/h=1"])),
-            (&["@c/d e", "+c/d/x 1"], Err("link c/d to \"e\": no file of the unpacked folder")),
+            (&["@c/d e", "+c/d/x 1"], Err("link c/d to \"e\": not a file of the unpacked folder")),
             (&["@c/d e", "+c/d/x 1", "-c/d", "^", "-c/d"], Ok(&["c/e/x=1"])),
             (
                 &["@c/s ../../etc/passwd"],
-                Err("link c/s to \"../../etc/passwd\": no file of the unpacked folder"),
+                Err("link c/s to \"../../etc/passwd\": not a file of the unpacked folder"),
             ),
-            (&["@c/s s"], Err("link c/s to \"s\": no file of the unpacked folder")),
-            (&["@c/a b", "@c/b a"], Err("link c/a to \"b\": no file of the unpacked folder")),
+            (&["@c/s s"], Err("link c/s to \"s\": not a file of the unpacked folder")),
+            (&["@c/a b", "@c/b a"], Err("link c/a to \"b\": not a file of the unpacked folder")),
             (&["=c/h c/missing"], Err("link c/h: no such file or directory")),
             (&["/c/d", "=c/h c/d"], Err("link c/h: no such file or directory")),
             (&["+c/f 1", "+c/f/g 1"], Err("mkparent c/f/g: not a directory")),

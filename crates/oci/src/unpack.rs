@@ -90,7 +90,7 @@ impl<S: Store> Unpacker<S> {
         }
         if !olm_os::is_plain(&path) {
             return Err(UnpackError::Archive(format!(
-                "entry {name:?}: no valid name of a file on this system"
+                "entry {name:?}: not a valid file name on this system"
             )));
         }
         Exceeded::check("path-bytes", path.len() as u64, self.limits.path_bytes)?;

@@ -107,7 +107,7 @@ impl HiddenInput {
     /// Hides what is typed from now on.
     ///
     /// # Errors
-    /// Standard input is no terminal.
+    /// Standard input is not a terminal.
     pub fn start() -> io::Result<Self> {
         let before = tcgetattr(rustix::stdio::stdin())?;
         let mut silent = before.clone();

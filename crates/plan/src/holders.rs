@@ -208,7 +208,7 @@ fn aggregating(role: &Value) -> impl Iterator<Item = &str> {
     names.map(|name| if name == CONTENT_ROLE.1 { CONTENT_ROLE.0 } else { name })
 }
 
-/// Keys of labels with value `true` that are no names of an aggregating ClusterRole.
+/// Keys of labels with value `true` that are not names of an aggregating ClusterRole.
 fn marks(role: &Value) -> BTreeSet<String> {
     let labels = role.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
     let is_name = |key: &str| key.rsplit('/').next().is_some_and(|name| name.starts_with(AGGREGATION));

@@ -69,7 +69,7 @@ pub struct Permission {
     /// Names of the only objects that the permission covers.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub resource_names: Vec<String>,
-    /// URLs that are no resources.
+    /// URLs that are not resources.
     #[serde(rename = "nonResourceURLs", skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
     /// Allowed verbs, `*` for all.

@@ -46,7 +46,7 @@ impl Contention {
         if is_current {
             return WriteDecision::Unchanged;
         }
-        // An object that was deleted and recreated has another UID. That is no overwrite.
+        // An object that was deleted and recreated has another UID. That is not an overwrite.
         if self.written.take_if(|(object, written)| object == uid && !still_has(written)).is_some() {
             self.overwrites.push_back(now);
         }
@@ -101,7 +101,7 @@ mod tests {
                 }
                 turn
             };
-            // A condition from before our first write is no overwrite.
+            // A condition from before our first write is not an overwrite.
             assert_eq!(turn(theirs, 0), WriteDecision::Write);
             assert_eq!(turn("Ours", 0), WriteDecision::Unchanged);
             for minute in 1..5 {

@@ -24,7 +24,7 @@ impl FromStr for OpenShiftVersionMap {
         match text {
             "off" => Ok(Self::Off),
             "k8s-offset" => Ok(Self::K8sOffset),
-            _ => Err(format!("unknown value {text:?}, allowed are off, k8s-offset")),
+            _ => Err(format!("unknown value {text:?}, allowed: off, k8s-offset")),
         }
     }
 }

@@ -124,7 +124,7 @@ impl ApprovalRules {
 /// Digest in an annotation. `allowed` describes the allowed values.
 ///
 /// # Errors
-/// The text is no digest.
+/// The text is not a digest.
 pub(crate) fn digest(text: &str, allowed: &'static str) -> Result<String, UnknownValue> {
     let is_hex = |digits: &str| {
         digits.len() == 64 && digits.chars().all(|c| c.is_ascii_digit() || ('a'..='f').contains(&c))

@@ -79,7 +79,7 @@ pub fn rolling_out<'a>(
 }
 
 impl Installed {
-    /// Reads the labels and annotations of a revision. UnreadableAnnotation annotations are skipped and returned.
+    /// Reads the labels and annotations of a revision. Unreadable annotations are skipped and returned.
     pub fn read(set: &ClusterObjectSet) -> (Self, Vec<UnreadableAnnotation>) {
         let mut unreadable = Vec::new();
         let mut properties = Vec::new();

@@ -133,7 +133,7 @@ pub struct ExtensionRules {
 
 /// Annotation with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("annotation {key} {effect}: unknown value {value:?}, allowed are {allowed}")]
+#[error("annotation {key} {effect}: unknown value {value:?}, allowed: {allowed}")]
 pub struct InvalidAnnotation {
     key: &'static str,
     effect: OnUnknown,

@@ -21,7 +21,7 @@ fn extension_without_annotations_has_default_rules() {
 }
 
 #[test]
-fn annotations_and_flags_set_rules() {
+fn annotations_set_rules() {
     let all = rules(
         &[
             ("dependency-mode", "Check"),
@@ -43,13 +43,12 @@ fn annotations_and_flags_set_rules() {
     assert_eq!(all.invalid, []);
 
     let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
-    assert!(rules(&[], report).judges_dependencies() && !rules(&[], report).can_block_upgrades());
     assert!(rules(&[("dependency-mode", "Check")], report).can_block_upgrades());
     assert_eq!(rules(&[("dependency-mode", "Reject")], report), ExtensionRules::default());
     let off = rules(&[("exclude-skipped", "false"), ("ignore-dependents", "false")], Settings::default());
     assert_eq!(off, ExtensionRules::default());
     let brake = rules(&[("upgrade-scope", "patch")], Settings::default());
-    assert!(brake.can_block_upgrades() && !brake.needs_cluster_state());
+    assert!(brake.can_block_upgrades() && !brake.needs_cluster_state() && brake.reports_upgrades());
     for (value, mode) in [("Strict", CrdCheck::Strict), ("Live", CrdCheck::Live), ("Warn", CrdCheck::Warn)] {
         let checked = rules(&[("crd-check", value)], Settings::default());
         assert_eq!(checked.crd_check, Some(mode));
@@ -75,6 +74,13 @@ fn annotations_and_flags_set_rules() {
     assert!(!adopting.can_block_upgrades() && adopting.invalid.is_empty());
     let shared = rules(&[("aggregate-api-roles", "true")], Settings::default());
     assert!(shared.aggregate_api_roles && !shared.can_block_upgrades());
+}
+
+#[test]
+fn gates_and_flags_set_rules() {
+    let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
+    assert!(rules(&[], report).judges_dependencies() && !rules(&[], report).can_block_upgrades());
+    assert!(!rules(&[], report).reports_upgrades());
     let gated = rules(&[], Settings { cluster_constraints: true, ..Settings::default() });
     assert!(gated.can_block_upgrades() && gated.needs_cluster_state() && gated.indexing().properties);
     assert!(!rules(&[], Settings { best_effort: true, ..Settings::default() }).can_block_upgrades());
@@ -82,86 +88,73 @@ fn annotations_and_flags_set_rules() {
     assert!(notified.reports_upgrades() && !notified.can_block_upgrades());
     let compatible = rules(&[], Settings { operator_conditions: true, ..Settings::default() });
     assert!(compatible.can_hold() && compatible.can_block_upgrades() && !compatible.approval.can_hold());
-    assert!(brake.reports_upgrades() && !rules(&[], report).reports_upgrades());
+}
+
+/// Unknown values: annotation, value, effect, allowed values.
+const UNKNOWN: [(&str, &str, &str, &str); 18] = [
+    (
+        "adopt",
+        "all",
+        "holds upgrades",
+        "the digest of the objects to adopt, sha256: and 64 hexadecimal digits",
+    ),
+    ("aggregate-api-roles", "yes", "has no effect", "true, false"),
+    ("approval", "manual", "counts as ManualUpgrades", "Automatic, ManualUpgrades, Manual"),
+    ("approve-permission-increase", "yes", "counts as true", "true, false"),
+    ("approved", "demo.v2.0.0", "has no effect", "the digest of a plan, sha256: and 64 hexadecimal digits"),
+    ("crd-check", "None", "counts as Strict", "Strict, Live, Warn"),
+    ("dependency-mode", "check", "counts as Check", "Reject, Report, Check"),
+    ("exclude-skipped", "yes", "counts as true", "true, false"),
+    (
+        "ignore-dependencies",
+        "olm.gvk",
+        "has no effect",
+        "lists, separated by commas, of olm.package.required, olm.gvk.required, olm.constraint",
+    ),
+    ("ignore-dependents", "", "has no effect", "true, false"),
+    ("ignore-operator-condition", "yes", "has no effect", "true, false"),
+    ("on-failure", "rollback", "has no effect", "Rollback"),
+    ("paused", "True", "counts as true", "true, false"),
+    ("replace-immutable", "true", "has no effect", "Allow"),
+    ("uninstall-policy", "KeepCrds", "counts as BlockIfInUse", "Delete, KeepCRDs, BlockIfInUse"),
+    ("upgrade-group", "a b", "has no effect", "names with the syntax of a label value"),
+    ("upgrade-scope", "Minor", "counts as patch", "patch, minor, major"),
+    (
+        "upgrade-window",
+        "0 22 * * 6",
+        "holds upgrades",
+        "windows such as `0 22 * * 6 4h Europe/Berlin`, separated by semicolons",
+    ),
+];
+
+/// Rules of an extension with all [`UNKNOWN`] values.
+fn unknown(settings: Settings) -> ExtensionRules {
+    rules(&UNKNOWN.map(|(key, value, ..)| (key, value)), settings)
 }
 
 // docs/design/additions.md#annotations
 #[test]
-fn unknown_values_have_their_safe_effect_and_are_reported() {
-    let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
-    let wrong = rules(
-        &[
-            ("adopt", "all"),
-            ("aggregate-api-roles", "yes"),
-            ("approval", "manual"),
-            ("approve-permission-increase", "yes"),
-            ("approved", "demo.v2.0.0"),
-            ("crd-check", "None"),
-            ("dependency-mode", "check"),
-            ("exclude-skipped", "yes"),
-            ("ignore-dependencies", "olm.gvk"),
-            ("ignore-dependents", ""),
-            ("ignore-operator-condition", "yes"),
-            ("on-failure", "rollback"),
-            ("paused", "True"),
-            ("replace-immutable", "true"),
-            ("uninstall-policy", "KeepCrds"),
-            ("upgrade-group", "a b"),
-            ("upgrade-scope", "Minor"),
-            ("upgrade-window", "0 22 * * 6"),
-        ],
-        report,
-    );
-    let told: Vec<String> = wrong.invalid.iter().map(ToString::to_string).collect();
-    let window = "windows such as `0 22 * * 6 4h Europe/Berlin`, separated by semicolons";
-    let expect = [
-        ("adopt", r#""all""#, "the digest of the objects to adopt, sha256: and 64 hexadecimal digits"),
-        ("aggregate-api-roles", r#""yes""#, "true, false"),
-        ("approval", r#""manual""#, "Automatic, ManualUpgrades, Manual"),
-        ("approve-permission-increase", r#""yes""#, "true, false"),
-        ("approved", r#""demo.v2.0.0""#, "the digest of a plan, sha256: and 64 hexadecimal digits"),
-        ("crd-check", r#""None""#, "Strict, Live, Warn"),
-        ("dependency-mode", r#""check""#, "Reject, Report, Check"),
-        ("exclude-skipped", r#""yes""#, "true, false"),
-        (
-            "ignore-dependencies",
-            r#""olm.gvk""#,
-            "lists, separated by commas, of olm.package.required, olm.gvk.required, olm.constraint",
-        ),
-        ("ignore-dependents", r#""""#, "true, false"),
-        ("ignore-operator-condition", r#""yes""#, "true, false"),
-        ("on-failure", r#""rollback""#, "Rollback"),
-        ("paused", r#""True""#, "true, false"),
-        ("replace-immutable", r#""true""#, "Allow"),
-        ("uninstall-policy", r#""KeepCrds""#, "Delete, KeepCRDs, BlockIfInUse"),
-        ("upgrade-group", r#""a b""#, "names with the syntax of a label value"),
-        ("upgrade-scope", r#""Minor""#, "patch, minor, major"),
-        ("upgrade-window", r#""0 22 * * 6""#, window),
-    ];
-    let expect = expect.map(|(key, value, allowed)| {
-        let effect = match key {
-            "adopt" | "upgrade-window" => "holds upgrades",
-            "approval" => "counts as ManualUpgrades",
-            "approve-permission-increase" | "exclude-skipped" | "paused" => "counts as true",
-            "crd-check" => "counts as Strict",
-            "dependency-mode" => "counts as Check",
-            "uninstall-policy" => "counts as BlockIfInUse",
-            "upgrade-scope" => "counts as patch",
-            _ => "has no effect",
-        };
+fn unknown_value_is_reported_with_its_effect_and_allowed_values() {
+    let reported: Vec<String> =
+        unknown(Settings::default()).invalid.iter().map(ToString::to_string).collect();
+    let expected = UNKNOWN.map(|(key, value, effect, allowed)| {
         format!(
-            "annotation ext.olm.operatorframework.io/{key} {effect}: unknown value {value}, \
-             allowed are {allowed}"
+            "annotation ext.olm.operatorframework.io/{key} {effect}: unknown value {value:?}, allowed: {allowed}"
         )
     });
-    assert_eq!(told, expect);
+    assert_eq!(reported, expected);
+}
+
+// docs/design/additions.md#annotations
+#[test]
+fn unknown_values_have_their_safe_effect() {
+    let report = Settings { dependencies: DependencyMode::Report, ..Settings::default() };
     let strict = ApprovalRules {
         mode: ApprovalMode::ManualUpgrades,
         permission_increase: true,
         windows: UpgradeWindows::closed(),
         ..ApprovalRules::default()
     };
-    let adopt = Some("all".to_owned());
     let expected = ExtensionRules {
         settings: Settings { dependencies: DependencyMode::Check, ..report },
         upgrade_scope: Some(UpgradeScope::Patch),
@@ -170,10 +163,10 @@ fn unknown_values_have_their_safe_effect_and_are_reported() {
         paused: true,
         uninstall_policy: Some(UninstallPolicy::BlockIfInUse),
         approval: strict,
-        adopt,
+        adopt: Some("all".to_owned()),
         ..rules(&[], report)
     };
-    assert_eq!(ExtensionRules { invalid: Vec::new(), ..wrong }, expected);
+    assert_eq!(ExtensionRules { invalid: Vec::new(), ..unknown(report) }, expected);
     let now = jiff::Timestamp::UNIX_EPOCH;
     assert_eq!(expected.approval.windows.state(now), WindowState::Closed { opens: None });
 }

@@ -312,7 +312,7 @@ fn compare(
             CatalogRank::Chosen => (fate, why.clone()),
             CatalogRank::Tie => (Fate::Tie, format!("the catalogs {names} have the same priority {highest}")),
             CatalogRank::DeprecatedBest => {
-                (Fate::Deprecated, "deprecated, which the best bundle of another catalog is not".to_owned())
+                (Fate::Deprecated, "deprecated, unlike the best bundle of another catalog".to_owned())
             }
             CatalogRank::LowerPriority => {
                 (Fate::Priority, format!("priority {own} is lower than {highest} of {names}"))
@@ -365,7 +365,7 @@ impl fmt::Display for Explanation {
         }
         if let Some(channel) = self.chosen.as_ref().and_then(|chosen| chosen.missed_default_channel.as_ref())
         {
-            writeln!(f, "note: the choice lies outside of the default channel {}", quote(channel))?;
+            writeln!(f, "note: the chosen bundle is not in the default channel {}", quote(channel))?;
         }
         self.remarks.iter().try_for_each(|remark| writeln!(f, "note: {remark}"))?;
         match (&self.chosen, &self.error) {

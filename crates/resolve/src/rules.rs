@@ -86,7 +86,7 @@ pub enum UpgradeScope {
 
 /// Unknown value of an enumeration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown value {}, allowed are {}", quote(value), allowed.join(", "))]
+#[error("unknown value {}, allowed: {}", quote(value), allowed.join(", "))]
 pub struct UnknownValue {
     /// The unknown text.
     pub value: String,
@@ -196,11 +196,11 @@ mod tests {
         let text = |fault: super::UnknownValue| fault.to_string();
         assert_eq!(
             "Minor".parse::<UpgradeScope>().map_err(text),
-            Err(r#"unknown value "Minor", allowed are patch, minor, major"#.to_owned())
+            Err(r#"unknown value "Minor", allowed: patch, minor, major"#.to_owned())
         );
         assert_eq!(
             "check".parse::<DependencyMode>().map_err(text),
-            Err(r#"unknown value "check", allowed are Reject, Report, Check"#.to_owned())
+            Err(r#"unknown value "check", allowed: Reject, Report, Check"#.to_owned())
         );
     }
 }

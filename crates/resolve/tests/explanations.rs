@@ -90,7 +90,7 @@ fn explanation_notes_a_choice_outside_of_the_default_channel() {
     assert_eq!(
         lines(&request(), &[graph().at("main", 0)])[5..],
         [
-            r#"note: the choice lies outside of the default channel "stable""#,
+            r#"note: the chosen bundle is not in the default channel "stable""#,
             r#"chosen: demo.v2.0.0 from catalog "main""#,
         ]
     );
@@ -119,7 +119,7 @@ fn explanation_names_the_catalogs_that_win() {
         ]),
         [
             r#"catalog "high" (priority 9)"#,
-            "  passed over demo.v2.0.0: deprecated, which the best bundle of another catalog is not",
+            "  passed over demo.v2.0.0: deprecated, unlike the best bundle of another catalog",
             r#"catalog "low" (priority 0)"#,
             "  chose demo.v1.0.0",
             "  passed over demo.v3.0.0: deprecated, demo.v1.0.0 is preferred",

@@ -166,7 +166,7 @@ fn versions_in_skip_range_of_newer_entry_are_excluded() {
     assert_eq!(from(&stable, exclude_skipped()), "1.0.0");
     let excluding = request().installed("1.0.0").rules(exclude_skipped());
     assert_eq!(held(&excluding, &stable), ["passed over demo.v1.1.0: skipped in channels [stable]"]);
-    // Without the rule, a version in a range is no reason for a remark.
+    // Without the rule, a version in a range is not a reason for a remark.
     let resolved = request().installed("1.0.0").resolve(&[stable.at("main", 0)]).unwrap();
     assert_eq!(resolved.remarks, Vec::<String>::new());
     // The installed version is kept and can be upgraded.

@@ -13,7 +13,7 @@ use crate::object::text;
 pub const MARK: &str = "; its pods ";
 /// Time for which a pod may be unready without a cause.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
-/// Number of restarts after which a crash is no accident of the start.
+/// Number of restarts after which a crash is not an accident of the start.
 const CRASHES: u64 = 2;
 /// Longest part of a message of others, in characters.
 const LONGEST: usize = 1000;
@@ -102,7 +102,7 @@ fn remedy(message: &str, namespace: &str) -> String {
     } else if has("error looking up service account ") {
         "create the service account, or install the extension into its namespace".to_owned()
     } else {
-        "remove what the API server complains about".to_owned()
+        "correct what the API server rejects".to_owned()
     }
 }
 
@@ -260,7 +260,7 @@ mod tests {
                 "error looking up service account ns/op: serviceaccount \"op\" not found; create the service account, or install \
                  the extension into its namespace",
             ),
-            ("odd", "odd; remove what the API server complains about"),
+            ("odd", "odd; correct what the API server rejects"),
         ];
         for (message, expected) in rows {
             assert_eq!(refused(message), format!("; its pods are not created: {expected}"));

@@ -84,7 +84,7 @@ impl ClusterError {
         Self { reason, message, fields: Vec::new() }
     }
 
-    /// `true` if the API server rejects the content of an object. Missing permissions are no rejection.
+    /// `true` if the API server rejects the content of an object. Missing permissions are not a rejection.
     pub(crate) fn is_rejection(&self) -> bool {
         matches!(self.reason, Reason::Rejected | Reason::Immutable)
     }

@@ -114,7 +114,7 @@ fn decide_keeps_patches_or_creates() {
     };
     assert_eq!(decide(&desired, &[], None, SYSTEM), Ok(Decision::New { number: 1 }));
     assert_eq!(decide_on(&desired, &current, Some(&content)), Decision::Keep);
-    assert_eq!(decide_on(&desired, &current, None), Decision::Keep, "a lost Secret is no change");
+    assert_eq!(decide_on(&desired, &current, None), Decision::Keep, "a lost Secret is not a change");
 
     let later = Extension { progress_deadline_minutes: Some(20), ..extension("demo") };
     let deadline = Draft::new(later, &bundle(), objects()).unwrap();

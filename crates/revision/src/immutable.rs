@@ -105,8 +105,8 @@ fn remedy(key: &ObjectKey, verdict: &str) -> Option<String> {
     if let Some((before, _)) = verdict.split_once(SECOND_DEFAULT) {
         let other = before.rsplit(' ').next().unwrap_or_default();
         return Some(format!(
-            "{object}: globalDefault can be set in one PriorityClass only, and {other} has it. Delete that one, and the \
-             new revision creates {name}: kubectl delete priorityclass {other}"
+            "{object}: globalDefault can be set in one PriorityClass only, and is set in {other}. Delete {other}, and \
+             the new revision creates {name}: kubectl delete priorityclass {other}"
         ));
     }
     let at = PHRASES.iter().filter_map(|phrase| verdict.find(phrase)).min()?;
@@ -123,7 +123,7 @@ fn remedy(key: &ObjectKey, verdict: &str) -> Option<String> {
     let scope = if namespace.is_empty() { String::new() } else { format!(" -n {namespace}") };
     Some(format!(
         "{object}: {field} cannot be changed. Delete the object, and the new revision creates it again: kubectl delete \
-         {resource} {name}{scope}. The annotation {}=Allow of the ClusterExtension permits this once and for all",
+         {resource} {name}{scope}. The annotation {}=Allow of the ClusterExtension permits this permanently",
         annotations::EXT_REPLACE_IMMUTABLE
     ))
 }
@@ -137,8 +137,8 @@ mod tests {
     #[test]
     fn remedy_names_object_field_and_command() {
         let phase = "phase 3 validation error: phase \"deploy\": ";
-        let more = ". The annotation ext.olm.operatorframework.io/replace-immutable=Allow of the ClusterExtension permits this \
-                    once and for all";
+        let more = ". The annotation ext.olm.operatorframework.io/replace-immutable=Allow of the ClusterExtension \
+                    permits this permanently";
         let delete = |subject: &str, command: &str| {
             format!(
                 "{subject} cannot be changed. Delete the object, and the new revision creates it again: kubectl delete \
@@ -160,7 +160,7 @@ mod tests {
         let deployment = delete("Deployment ns/op: spec.selector", "deployment.apps op -n ns");
         let data = "StatefulSet ns/db: spec cannot be changed, and the object may hold data. Return to the previous version, \
                     or save the data and delete the object, and the new revision creates it again";
-        let default = "PriorityClass b: globalDefault can be set in one PriorityClass only, and a has it. Delete that one, \
+        let default = "PriorityClass b: globalDefault can be set in one PriorityClass only, and is set in a. Delete a, \
                        and the new revision creates b: kubectl delete priorityclass a";
         for (verdicts, expected) in [
             (vec![selector], vec![deployment.clone()]),

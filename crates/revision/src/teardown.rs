@@ -286,8 +286,8 @@ impl<'a, C: Cluster> Removal<'a, C> {
         if has_conversion_webhook(actual) {
             if let Some(versions) = versions_to_migrate(actual) {
                 self.result.blocked.push(format!(
-                    "cannot keep CustomResourceDefinition {}: its conversion webhook goes with the extension, and \
-                     custom resources may be stored as {versions}",
+                    "cannot keep CustomResourceDefinition {}: its conversion webhook is deleted with the extension, \
+                     and custom resources may be stored as {versions}",
                     key.name
                 ));
                 return Ok(());

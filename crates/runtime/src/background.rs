@@ -1,8 +1,8 @@
 //! Background work that outlives the reconcile that started it: one task for each key.
 //!
-//! A reconcile waits a moment for the outcome. A later end requeues the object, and its next reconcile takes the
-//! outcome. A task is cancelled when its object needs other work or none. A successor starts after the task has
-//! ended.
+//! A reconcile waits a moment for the outcome. If the task ends later, it requeues the object, whose next reconcile
+//! takes the outcome. A task is cancelled when its object needs other work or none. A successor starts after the task
+//! has ended.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -192,7 +192,7 @@ mod tests {
         0
     }
 
-    async fn woken(numbers: &mut (impl Stream<Item = ObjectRef<Namespace>> + Unpin)) -> String {
+    async fn requeued(numbers: &mut (impl Stream<Item = ObjectRef<Namespace>> + Unpin)) -> String {
         numbers.next().await.unwrap().name
     }
 
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(numbers.outcome("a", "x", work).await, Err(Pending(since)));
         assert_eq!(since.elapsed(), PATIENCE);
         end.notify_one();
-        assert_eq!(woken(&mut wakes).await, "a");
+        assert_eq!(requeued(&mut wakes).await, "a");
         assert_eq!(numbers.outcome("a", "x", work).await, Ok(7));
         assert_eq!(started.load(Ordering::Relaxed), 1);
     }
@@ -252,7 +252,7 @@ mod tests {
         assert!(numbers.outcome("a", "y", next).await.is_err());
         assert_eq!(started.load(Ordering::Relaxed), 0);
         end.notify_one();
-        assert_eq!(woken(&mut wakes).await, "a");
+        assert_eq!(requeued(&mut wakes).await, "a");
         assert_eq!(numbers.outcome("a", "y", next).await, Ok(2));
     }
 

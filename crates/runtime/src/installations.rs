@@ -114,10 +114,11 @@ async fn is_olm_namespace(client: &Client, namespace: &str) -> Result<bool, kube
 
 fn note(name: &str, older: &str, namespace: &str) -> String {
     format!(
-        "Deployment {older}/{name} is an older installation for the same cluster: this one does not lead before that is \
-         gone, or --allow-multiple-installations is given. To go back to that one, apply its manifest again, because this \
-         one's took away its cluster rights; then delete the namespace {namespace} and nothing else: kubectl delete -f with \
-         this one's manifest would delete the CRDs that both use, and with them all extensions"
+        "Deployment {older}/{name} is an older installation for the same cluster: this installation leads only once \
+         the older one is removed, or with --allow-multiple-installations. To return to the older installation, apply \
+         its manifest again, because installing this one removed its cluster permissions. Then delete only the \
+         namespace {namespace}: kubectl delete -f with the manifest of this installation would also delete the CRDs \
+         that both use, and with them all extensions"
     )
 }
 

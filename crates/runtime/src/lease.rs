@@ -197,7 +197,7 @@ impl Election {
     async fn attempt(&mut self) -> Result<AttemptResult, kube::Error> {
         let limit = self.timing.call_deadline();
         let found = within(limit, self.leases.get_opt(&self.name)).await?;
-        // The first holder is no transition.
+        // The first holder is not a transition.
         let vacant = || LeaseSpec { lease_transitions: Some(-1), ..LeaseSpec::default() };
         let record = found.as_ref().map_or_else(vacant, |lease| lease.spec.clone().unwrap_or_default());
         if self.observed.as_ref().is_none_or(|(observed, _)| *observed != record) {

@@ -286,7 +286,7 @@ impl Metrics {
             let _ = text::encode_registry(&mut out, registry);
         }
         let _ = text::encode_eof(&mut out);
-        out
+        out.lines().map(|line| bound_last(line).unwrap_or_else(|| line.to_owned()) + "\n").collect()
     }
 
     /// Exposition in the Prometheus text format 0.0.4.
@@ -302,6 +302,15 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: impl Into<Str
 fn add_as<M: Metric + Clone>(registry: &mut Registry, name: impl Into<String>, help: &str, metric: M) -> M {
     registry.register(name, help, metric.clone());
     metric
+}
+
+/// Moves the bound of a histogram bucket behind its other labels, where the Go client has it: scripts search for it
+/// there. `None` for another line.
+fn bound_last(line: &str) -> Option<String> {
+    let (name, rest) = line.split_once("_bucket{le=\"").filter(|(name, _)| !name.contains('{'))?;
+    let (bound, rest) = rest.split_once("\",")?;
+    let (labels, value) = rest.rsplit_once("} ")?;
+    Some(format!("{name}_bucket{{{labels},le=\"{bound}\"}} {value}"))
 }
 
 /// Converts OpenMetrics to the Prometheus text format: counters are declared under the name of their samples, and
@@ -346,7 +355,9 @@ mod tests {
             "controller_runtime_terminal_reconcile_errors_total{controller=\"c\"} 1",
             "controller_runtime_max_concurrent_reconciles{controller=\"c\"} 4",
             "controller_runtime_active_workers{controller=\"c\"} 0",
-            "controller_runtime_reconcile_time_seconds_bucket{le=\"0.025\",controller=\"c\"} 1",
+            "controller_runtime_reconcile_time_seconds_bucket{controller=\"c\",le=\"0.025\"} 1",
+            "controller_runtime_reconcile_time_seconds_bucket{controller=\"c\",le=\"+Inf\"} 1",
+            "workqueue_work_duration_seconds_bucket{name=\"c\",controller=\"c\",le=\"0.1\"} 1",
             "workqueue_adds_total{name=\"c\",controller=\"c\"} 1",
             "workqueue_retries_total{name=\"c\",controller=\"c\"} 0",
             "workqueue_work_duration_seconds_count{name=\"c\",controller=\"c\"} 1",
@@ -359,6 +370,8 @@ mod tests {
         ] {
             assert!(text.lines().any(|got| got == line), "no {line} in\n{text}");
         }
+        assert!(text.lines().all(|line| !line.contains("{le=") || !line.contains(',')), "{text}");
+        assert!(metrics.openmetrics().contains("_bucket{controller=\"c\",le=\"0.025\"} 1\n"));
         assert!(text.lines().any(|line| line.starts_with("process_resident_memory_bytes ")));
         assert!(!text.contains("# EOF"));
         assert!(metrics.openmetrics().ends_with("# EOF\n"));

@@ -100,8 +100,7 @@ impl PullSecrets {
             match read {
                 // A forbidden Secret is treated as missing (case operations-e20).
                 Err(kube::Error::Api(status)) if status.code == 403 => {
-                    faults
-                        .push(format!("Secret {namespace}/{name} is not used: this server may not read it"));
+                    faults.push(format!("Secret {namespace}/{name} is not used: this server cannot read it"));
                 }
                 Err(source) => {
                     return Err(PullSecretsError { object: format!("Secret {namespace}/{name}"), source });

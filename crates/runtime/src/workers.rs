@@ -70,9 +70,9 @@ impl Collector for Workers {
         let longest = seconds
             .iter()
             .map(|(controller, all)| (labels(controller), all.iter().copied().fold(0.0, f64::max)));
-        let help = "Seconds that the running reconciles have been running, added up";
+        let help = "Total run time of the running reconciles in seconds";
         gauges(&mut encoder, "workqueue_unfinished_work_seconds", help, unfinished)?;
-        let help = "Seconds that the oldest of the running reconciles has been running";
+        let help = "Run time of the oldest running reconcile in seconds";
         gauges(&mut encoder, "workqueue_longest_running_processor_seconds", help, longest)
     }
 }

@@ -28,7 +28,7 @@ pub enum CertificateError {
         source: std::io::Error,
     },
     /// A file is far larger than any certificate.
-    #[error("{0}: larger than 1 MiB, which no certificate or key is")]
+    #[error("{0}: larger than 1 MiB, too large for a certificate or key")]
     TooLarge(PathBuf),
     /// No usable certificate and key in the PEM text.
     #[error("{origin}: {why}")]
@@ -50,7 +50,7 @@ pub enum CertificateError {
     #[error("Secret {0} holds no serving certificate yet: operator-controller, which issues it, must run")]
     Awaited(String),
     /// A certificate could not be created.
-    #[error("making a certificate: {0}")]
+    #[error("creating a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 

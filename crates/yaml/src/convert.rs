@@ -222,7 +222,7 @@ impl Writer<'_> {
     }
 }
 
-/// Text of a mapping key, which is no alias.
+/// Text of a mapping key, which is not an alias.
 pub(crate) fn key_text<'a>(key: &'a Node<'_>) -> Result<Cow<'a, str>, Error> {
     Ok(match key {
         Node::Scalar(Scalar::Text(text)) => text.as_ref().into(),

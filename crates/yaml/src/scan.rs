@@ -350,7 +350,7 @@ impl<'a> Scanner<'a> {
         if self.flow_level > 0 {
             self.flow_level -= 1;
             // An empty collection has no key of its own. This then removes the entry of the bracket itself, which
-            // from now on is no key.
+            // from now on is not a key.
             if let Some(key) = self.keys.pop() {
                 self.key_levels.remove(&key.token);
             }

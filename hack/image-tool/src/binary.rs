@@ -34,7 +34,7 @@ impl Program {
     /// those in `roots`/ARCHITECTURE.
     ///
     /// # Errors
-    /// It cannot be read, is no ELF file, or is for an unknown architecture.
+    /// It cannot be read, is not an ELF file, or is for an unknown architecture.
     pub fn open(path: &Path, roots: &Path) -> Result<Self> {
         let mut header = [0; 20];
         let opened = File::open(path).and_then(|mut file| file.read_exact(&mut header));

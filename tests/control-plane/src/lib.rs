@@ -63,7 +63,7 @@ pub enum Error {
     #[error("{0}: {1}")]
     Io(String, #[source] io::Error),
     /// The certificate could not be generated.
-    #[error("making a certificate: {0}")]
+    #[error("creating a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
     /// The kubeconfig that was just written could not be used.
     #[error("reading the kubeconfig: {0}")]

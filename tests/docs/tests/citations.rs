@@ -71,7 +71,7 @@ fn cited_cases_exist() -> Result<()> {
         .collect();
     ensure!(named.len() > 200, "only {} cases are named", named.len());
     for (place, case) in named {
-        ensure!(cases.contains(case), "{place}: {case} is no row of docs/design/cases.md");
+        ensure!(cases.contains(case), "{place}: {case} is not a row of docs/design/cases.md");
     }
     Ok(())
 }

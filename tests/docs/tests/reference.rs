@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
+use olm_bundle::{KINDS, Scope};
 use olm_docs::{Section, code_spans, document, documents, project, rows, sections};
 
 /// Content of a source file of the project.
@@ -19,6 +20,10 @@ fn servers_source() -> Result<String> {
     let folders = [
         "catalogd/src",
         "controllers/src",
+        "controllers/certificates/src",
+        "controllers/core/src",
+        "controllers/extension/src",
+        "controllers/revision/src",
         "crates/catalog-server/src",
         "crates/runtime/src",
         "crates/serving/src",
@@ -308,7 +313,7 @@ fn condition_types_and_reasons_match_the_reference_page() -> Result<()> {
 fn event_reasons_match_the_reference_page() -> Result<()> {
     let mut there = BTreeSet::new();
     for path in ["events.rs", "rollout_events.rs"] {
-        there.extend(constants(&source(&format!("controllers/src/extension/{path}"))?, ""));
+        there.extend(constants(&source(&format!("controllers/extension/src/controller/{path}"))?, ""));
     }
     ensure!(there.len() > 10, "{there:?}");
     let page = document("reference/conditions.md")?;
@@ -359,6 +364,55 @@ fn documented_metrics_exist_in_the_source() -> Result<()> {
         }
     }
     ensure!(count > 20, "only {count} metrics");
+    Ok(())
+}
+
+/// Terms of classic OLM, one on each line: kinds, fields, annotations, reasons, metrics.
+const CLASSIC_TERMS: &str = include_str!("classic_terms.txt");
+
+#[test]
+fn each_term_of_classic_olm_has_a_row() -> Result<()> {
+    let page = document("from-classic.md")?;
+    let mut here = BTreeSet::new();
+    for section in sections(&page.text) {
+        for row in rows(&section.lines) {
+            let [classic, v1] = row[..] else { anyhow::bail!("docs/from-classic.md: {row:?}") };
+            // A term without counterpart has a reason, and perhaps something instead.
+            let is_reasoned = v1.strip_prefix("none").is_none_or(|rest| rest.len() > ", because".len());
+            ensure!(is_reasoned && !v1.is_empty(), "docs/from-classic.md: {row:?}");
+            here.extend(code_spans(classic));
+        }
+    }
+    let there: BTreeSet<&str> = CLASSIC_TERMS.lines().collect();
+    ensure!(there.len() > 100, "{there:?}");
+    let missing: Vec<_> = there.difference(&here).collect();
+    ensure!(missing.is_empty(), "docs/from-classic.md: without {missing:?}");
+    Ok(())
+}
+
+#[test]
+fn kinds_of_bundles_match_the_reference_page() -> Result<()> {
+    let page = document("reference/bundle-files.md")?;
+    let sections = sections(&page.text);
+    let mut here = BTreeSet::new();
+    for row in rows(&section(&sections, "Kinds of objects")?.lines) {
+        let [kind, groups, namespace] = row[..] else { anyhow::bail!("{row:?}") };
+        let groups =
+            groups.split(", ").map(|group| if group == "core" { "" } else { group.trim_matches('`') });
+        here.extend(groups.map(|group| (group, kind, namespace)));
+    }
+    let shipped = KINDS.iter().filter(|row| row.shipped);
+    let there: BTreeSet<_> = shipped
+        .map(|row| {
+            let namespace = match row.scope {
+                Scope::Cluster => "none",
+                Scope::InstallNamespace => "install namespace",
+                Scope::AuthoredNamespace => "as written",
+            };
+            (row.group, row.kind, namespace)
+        })
+        .collect();
+    ensure!(here == there, "docs/reference/bundle-files.md: {here:?}\ncrates/bundle: {there:?}");
     Ok(())
 }
 

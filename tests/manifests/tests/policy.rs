@@ -192,7 +192,7 @@ fn expected_gates() -> [(&'static str, Vec<String>, Vec<String>); 5] {
 }
 
 /// Args of a server before and after its gates.
-fn expected_surroundings(file: &str, server: &str) -> [Vec<String>; 2] {
+fn other_args(file: &str, server: &str) -> [Vec<String>; 2] {
     let catalogd_namespace = if file == "openshift.yaml" { "openshift-catalogd" } else { "olmv1-system" };
     let address = format!("--external-address=catalogd-service.{catalogd_namespace}.svc");
     let head: Vec<&str> = match server {
@@ -239,7 +239,7 @@ fn args_have_the_order_of_the_reference_with_one_arg_per_gate() {
                 !args.iter().any(|arg| arg.starts_with("--tls-profile") || arg.starts_with("--tls-custom"))
             );
 
-            let [head, tail] = expected_surroundings(file, server);
+            let [head, tail] = other_args(file, server);
             let gates =
                 args.iter().filter(|arg| arg.starts_with("--feature-gates")).map(|arg| (*arg).to_owned());
             let others: Vec<&str> =

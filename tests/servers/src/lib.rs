@@ -8,13 +8,14 @@
 //!
 //! [`ServerFixture`] contains the environment of the servers. A [`Server`] is the process of one of them.
 //! operator-controller connects to the API server through a [`Proxy`] that records its calls and injects faults. No
-//! pods run: [`Workloads`] writes the status of Deployments.
+//! pods run: [`Workloads`] writes the status of Deployments. A [`RunningController`] runs in the process of the test.
 //!
 //! This is a library for tests and measurements. It stops everything that it starts on drop.
 
 mod bundle;
 mod catalog;
 mod clock;
+mod controller;
 mod fixture;
 mod process;
 mod proxy;
@@ -24,6 +25,7 @@ mod workloads;
 pub use bundle::Bundle;
 pub use catalog::{Catalog, Published};
 pub use clock::WallClock;
+pub use controller::RunningController;
 pub use fixture::{NAMESPACE, ServerFixture, extension};
 pub use olm_control_plane::{PATIENCE, eventually};
 pub use process::{Programs, Server};

@@ -172,7 +172,7 @@ impl<'a> Split<'a> {
         Ok(Value::from(list(&role.value, "/rules")))
     }
 
-    /// Binding for the subjects that are no accounts of Deployments.
+    /// Binding for the subjects that are not accounts of Deployments.
     fn remainder(&self, binding: &Object, subjects: &[&Value], report: &mut Report) -> Object {
         let accounts = subjects.iter().filter(|subject| text(subject, "/kind") == "ServiceAccount");
         for account in accounts {

@@ -33,7 +33,7 @@ enum Source {
 /// Reads the objects of the input, except for those in the bundle directory `to`.
 ///
 /// # Errors
-/// A path cannot be read, has content that is no Kubernetes object, or no object at all.
+/// A path cannot be read, has content that is not a Kubernetes object, or no object at all.
 pub(super) async fn read(paths: &[String], to: &Path, session: &Session) -> Result<Vec<Object>, CliError> {
     if paths.iter().filter(|path| *path == "-").count() > 1 {
         return Err(CliError::usage("standard input can be given only once"));

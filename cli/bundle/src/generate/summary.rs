@@ -30,7 +30,7 @@ impl Report {
     }
 }
 
-/// Object of the input that is no object of the bundle.
+/// Object of the input that is not an object of the bundle.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Skipped {
     pub(super) object: String,

@@ -35,7 +35,7 @@ impl Names {
     /// Names for `package`.
     ///
     /// # Errors
-    /// The package name is no DNS label, or too long.
+    /// The package name is not a DNS label, or too long.
     pub(super) fn of(package: &str) -> Result<Self, CliError> {
         let longest = LONGEST_NAME - CATALOG_SUFFIX.len();
         if !is_label(package) || package.len() > longest {

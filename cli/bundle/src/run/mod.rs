@@ -209,7 +209,7 @@ async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Sessio
 /// Waits for the installation of the written extension and follows its logs.
 ///
 /// # Errors
-/// The installation fails, or is interrupted. An interruption of the logs is no error.
+/// The installation fails, or is interrupted. An interruption of the logs is not an error.
 async fn follow(
     run: &Run,
     expected: &ExpectedState,

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::catalog_dir::at;
 use super::compose::{self, Composition};
-use crate::validate::{finding_line, summary};
+use crate::validate::{finding_line, levels};
 
 /// Help text of `olm catalog build`.
 pub(crate) const ABOUT: &str = "Build a catalog image
@@ -141,7 +141,7 @@ pub(crate) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError
     if !report.is_valid() {
         drop(step);
         report.findings.iter().for_each(|finding| say(&finding_line(finding)));
-        say(&format!("{}: {}, no image was built", root.display(), summary(&report)));
+        say(&format!("{}: {}, no image was built", root.display(), levels(&report.findings)));
         return Err(CliError::Findings);
     }
     check_unpackable(root, &files)?;

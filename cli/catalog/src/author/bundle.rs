@@ -65,7 +65,7 @@ struct Property {
 /// `image`, which need not exist yet.
 ///
 /// # Errors
-/// The files are no registry+v1 bundle, have several ClusterServiceVersions, lack a package name, a valid version or
+/// The files are not a registry+v1 bundle, have several ClusterServiceVersions, lack a package name, a valid version or
 /// an owned CustomResourceDefinition. The message names file and field.
 pub fn catalog_bundle(files: &BTreeMap<String, Vec<u8>>, image: &str) -> Result<CatalogBundle, CliError> {
     let bundle = olm_bundle::Bundle::load(files)?;

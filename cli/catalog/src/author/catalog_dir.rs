@@ -31,7 +31,7 @@ impl CatalogDir {
     /// Loads the catalog in `root` as catalogd would.
     ///
     /// # Errors
-    /// `root` is no directory, or one of its files is no catalog content.
+    /// `root` is not a directory, or one of its files is not catalog content.
     pub(super) fn open(root: &Path, session: &Session) -> Result<Self, CliError> {
         let step = session.progress.step(format!("reading {}", root.display()));
         let folder = DirectoryFolder::open(root).map_err(|failure| at(root, failure))?;
@@ -86,7 +86,7 @@ impl CatalogDir {
 /// Checks the name of a package that the user gave.
 ///
 /// # Errors
-/// It is no DNS label.
+/// It is not a DNS label.
 pub fn require_package_name(name: &str) -> Result<(), CliError> {
     if is_label(name) {
         return Ok(());

@@ -31,7 +31,7 @@ impl CatalogText {
     /// Parses the text of a file. `file` is its path, for messages.
     ///
     /// # Errors
-    /// The file is no catalog content, or mixes JSON and YAML so that it cannot be edited.
+    /// The file is not catalog content, or mixes JSON and YAML so that it cannot be edited.
     pub(crate) fn parse(text: &str, file: &str) -> Result<Self, CliError> {
         let form = if text.trim_start().starts_with('{') { Form::Json } else { Form::Yaml };
         let documents = match form {

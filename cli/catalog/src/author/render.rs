@@ -28,7 +28,7 @@ const DATABASE_LABEL: &str = "operators.operatorframework.io.index.database.v1";
 /// object of a bundle.
 ///
 /// # Errors
-/// The registry fails, or the image is no valid catalog or bundle. The message names the image.
+/// The registry fails, or the image is not a valid catalog or bundle. The message names the image.
 pub(crate) async fn image(
     reference: &Reference,
     images: &ImageArgs,

@@ -124,7 +124,7 @@ struct Failure {
 /// Images to copy.
 struct Plan {
     jobs: Vec<Job>,
-    /// Images that cannot be copied, with the reason: texts in the catalog that are no references, and images that a
+    /// Images that cannot be copied, with the reason: texts in the catalog that are not references, and images that a
     /// layout does not have.
     missing: BTreeMap<String, String>,
     /// Reference of the image that the catalog is read from, if it is one.

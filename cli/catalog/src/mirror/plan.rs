@@ -82,7 +82,7 @@ impl MovableTags {
 #[derive(Default)]
 pub(super) struct Images {
     pub(super) references: BTreeSet<Reference>,
-    /// Texts that are no references, with the reason.
+    /// Texts that are not references, with the reason.
     pub(super) invalid: BTreeMap<String, String>,
 }
 

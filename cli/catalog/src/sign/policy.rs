@@ -35,7 +35,7 @@ impl PolicyArgs {
     /// Policy that the flags request. Signatures by a key must name the repository of the image.
     ///
     /// # Errors
-    /// A file does not exist, or is no policy or key.
+    /// A file does not exist, or is not a policy or key.
     pub(crate) fn verifier(&self) -> Result<Verifier, CliError> {
         let folder = temporary_directory()?;
         let path = |name: &str| folder.path().join(name);

@@ -5,26 +5,16 @@ use std::collections::BTreeMap;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
+use olm_finding::Level;
 use olm_resolve::Indexing;
 
-use super::finding::UNREADABLE;
+use super::finding::{Finding, UNREADABLE};
 use super::images::{self, Extent};
 use crate::author::CatalogBundle;
 use crate::package::CatalogPackage;
 
-/// Fault of an image.
-pub struct ImageFinding {
-    /// ID of the rule.
-    pub rule: &'static str,
-    /// Reference of the image.
-    pub image: String,
-    /// What is wrong with it.
-    pub message: String,
-    /// `false` if the image could not be checked.
-    pub is_certain: bool,
-}
-
-/// Checks existence and architectures of the images that the bundle refers to. The findings are sorted.
+/// Checks existence and architectures of the images that the bundle refers to. The findings are sorted. An image that
+/// cannot be checked is a warning.
 ///
 /// # Errors
 /// A flag names a file that does not exist, or the command is interrupted.
@@ -32,20 +22,16 @@ pub async fn check_images(
     bundle: &CatalogBundle,
     images: &ImageArgs,
     session: &Session,
-) -> Result<Vec<ImageFinding>, CliError> {
+) -> Result<Vec<Finding>, CliError> {
     let lines = [serde_json::to_vec(&bundle.object)?];
     let indexing = Indexing { properties: true, ..Indexing::default() };
     let package = CatalogPackage::new(&bundle.name, &bundle.package, &lines, indexing)?;
     let packages = BTreeMap::from([(bundle.package.clone(), package)]);
     let extent = Extent { related: true, ..Extent::default() };
-    let found = images::check(&packages, &extent, images, None, session).await?.findings;
-    let finding = |one: super::Finding| ImageFinding {
-        rule: one.rule.id,
-        image: one.image,
-        message: one.message,
-        is_certain: one.rule != UNREADABLE,
-    };
-    let mut findings: Vec<_> = found.into_iter().map(finding).collect();
-    findings.sort_by(|a, b| (&a.image, a.rule).cmp(&(&b.image, b.rule)));
+    let mut findings = images::check(&packages, &extent, images, None, session).await?.findings;
+    for finding in findings.iter_mut().filter(|finding| finding.rule.id == UNREADABLE.id) {
+        finding.level = Level::Warning;
+    }
+    findings.sort_by(|a, b| (&a.place.image, a.rule.id).cmp(&(&b.place.image, b.rule.id)));
     Ok(findings)
 }

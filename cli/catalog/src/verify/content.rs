@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use olm_bundle_check::Level;
 use olm_fbc::{Bundle, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
+use olm_finding::Rule;
 use olm_version::{VersionRelease, quote};
 use serde_json::Value;
 
-use super::finding::{DECLARED, DEFAULTS, IDENTITY, INSTALLABLE, Rule};
+use super::finding::{DECLARED, DEFAULTS, IDENTITY, INSTALLABLE};
 use crate::author::CatalogBundle;
 use crate::package::CatalogPackage;
 
@@ -35,7 +36,7 @@ pub(super) fn compare(
         .map(|(what, catalog, image)| format!("{what} {} is {} in the image", quote(catalog), quote(image)))
         .collect();
     if !unlike.is_empty() {
-        found.push((IDENTITY, unlike.join(", ")));
+        found.push((&IDENTITY.rule, unlike.join(", ")));
     }
     let (catalog, image) = (properties_of(bundle), properties_in(&actual.object));
     let only = |one: &BTreeSet<(String, String)>, other: &BTreeSet<(String, String)>, place: &str| {
@@ -45,7 +46,7 @@ pub(super) fn compare(
     let unlike = [only(&catalog, &image, "catalog"), only(&image, &catalog, "image")];
     let unlike: Vec<_> = unlike.into_iter().flatten().collect();
     if !unlike.is_empty() {
-        found.push((DECLARED, unlike.join("; ")));
+        found.push((&DECLARED.rule, unlike.join("; ")));
     }
     found
 }
@@ -74,8 +75,9 @@ pub(super) fn install_checks(findings: &[olm_bundle_check::Finding]) -> Vec<(&'s
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         (!text.is_empty()).then(|| text.join("; ") + &more)
     };
-    let installable = message(findings.iter().filter(prevents).collect()).map(|text| (INSTALLABLE, text));
-    let defaults = message(findings.iter().filter(is_off).collect()).map(|text| (DEFAULTS, text));
+    let installable =
+        message(findings.iter().filter(prevents).collect()).map(|text| (&INSTALLABLE.rule, text));
+    let defaults = message(findings.iter().filter(is_off).collect()).map(|text| (&DEFAULTS.rule, text));
     installable.into_iter().chain(defaults).collect()
 }
 

@@ -1,95 +1,98 @@
 //! Findings of `olm catalog verify`, and their rules.
 
 use olm_fbc::Origin;
-use serde::{Serialize, Serializer};
+use olm_finding::Rule;
+use serde::Serialize;
 
 use crate::whole::WholeCatalog;
 
-/// Rule with a stable ID.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Rule {
-    pub(super) id: &'static str,
-    /// Requirement on the catalog.
-    pub(super) demand: &'static str,
+olm_finding::rules! {
+    /// Rules besides those of `validate`, each with the option that turns it on, or nothing.
+    pub(super) RULES: &'static str;
+
+    PROPERTIES "CATALOG-2" Error ("") "version and requirements of a bundle can be read"
+        "The resolver skips the bundle. Correct the property, and build the catalog again."
+    STRANDED "GRAPH-3" Error ("") "a bundle has an upgrade while one of its channels has a higher version"
+        "An extension with this bundle stays on it: let a higher bundle replace or skip it, or have it in its skipRange."
+    MINOR_GAP "GRAPH-5" Error ("") "the last patch of a minor version has an upgrade within its channel"
+        "A patch that is released after the next minor version needs an edge from that minor version."
+    SKIP_RANGE "GRAPH-6" Error ("") "the skipRange of a bundle has lower versions only"
+        "A higher version makes an upgrade of a downgrade; a range without any lower version has no effect."
+    MISSING "IMAGE-1" Error ("images") "the image exists"
+        "Push the image, or remove the bundle from the catalog."
+    UNREADABLE "IMAGE-2" Error ("images") "the registry returns the manifest of the image, which matches its digest"
+        "Check network and credentials with `crane manifest IMAGE` or a similar tool, and run the command again."
+    ARCHITECTURE "IMAGE-3" Error ("images") "the image has the required architectures"
+        "Push an index with an image of each architecture, or correct the labels operatorframework.io/arch.*."
+    CHILDREN "IMAGE-4" Error ("images") "the images of an index exist for the required architectures"
+        "Copy the index with all its images."
+    BLOBS "IMAGE-5" Error ("--layers") "the registry has the configuration of the image, and its layers"
+        "Copy the image again: an interrupted copy lacks blobs."
+    SIGNATURE "SIG-1" Error ("--key, --policy") "the image is signed as --key or --policy demands"
+        "Servers with this policy refuse the image: sign it with `bundle sign` or `catalog sign`."
+    LOADS "CONTENT-1" Error ("--content") "the content of the bundle image is a bundle"
+        "`bundle validate IMAGE` names its faults."
+    IDENTITY "CONTENT-2" Error ("--content") "package, name and version are those of the bundle image"
+        "The catalog refers to another image: render the bundle again."
+    DECLARED "CONTENT-3" Error ("--content") "the properties are those of the bundle image"
+        "The catalog was rendered from another image or edited: render the bundle again."
+    INSTALLABLE "CONTENT-5" Error ("--content") "OLM v1 can install the bundle"
+        "`bundle validate IMAGE` names file, line and field."
+    DEFAULTS "CONTENT-6" Error ("--content") "the bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices"
+        "An administrator must turn on a flag or feature gate first: document it, or remove the requirement."
 }
 
-macro_rules! rules {
-    ($($name:ident $id:literal $demand:literal)+) => {
-        $(pub(super) const $name: &Rule = &Rule { id: $id, demand: $demand };)+
-        /// All rules.
-        pub(super) const RULES: &[&Rule] = &[$($name),+];
-    };
+/// All rules.
+pub(super) fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
+    olm_fbc::RULES.iter().map(|declared| &declared.rule).chain(RULES.iter().map(|declared| &declared.rule))
 }
 
-rules! {
-    STRUCTURE "CATALOG-1" "The catalog passes `validate`"
-    PROPERTIES "CATALOG-2" "The version and the requirements of a bundle can be read"
-    STRANDED "GRAPH-3" "A bundle has an upgrade while one of its channels has a higher version"
-    MINOR_GAP "GRAPH-5" "The last patch of a minor version has an upgrade to a later minor version of its channel"
-    SKIP_RANGE "GRAPH-6" "The skipRange of a bundle has lower versions only"
-    MISSING "IMAGE-1" "The image exists"
-    UNREADABLE "IMAGE-2" "The registry returns the manifest of the image, which matches its digest"
-    ARCHITECTURE "IMAGE-3" "The image has the required architectures"
-    CHILDREN "IMAGE-4" "The images of an index exist for the required architectures"
-    BLOBS "IMAGE-5" "The registry has the configuration of the image, and its layers"
-    SIGNATURE "SIG-1" "The image is signed as --key or --policy demands"
-    LOADS "CONTENT-1" "The content of the bundle image is a bundle"
-    IDENTITY "CONTENT-2" "Package, name and version are those of the bundle image"
-    DECLARED "CONTENT-3" "The properties are those of the bundle image"
-    INSTALLABLE "CONTENT-5" "OLM v1 can install the bundle"
-    DEFAULTS "CONTENT-6" "The bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices"
-}
+/// Fault of a catalog.
+pub(crate) type Finding = olm_finding::Finding<Place>;
 
-/// Fault of a catalog. Sorted by package, bundle, rule, image and message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    #[serde(serialize_with = "by_id")]
-    pub(super) rule: &'static Rule,
-    /// Empty if the fault is not of one package.
+/// Part of a catalog. What is empty does not apply.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Place {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) package: String,
-    /// Empty if the fault is not of one bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) bundle: String,
+    /// Reference of the image.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) image: String,
-    pub(super) message: String,
-    /// Position of the object in the catalog, if it is known.
+    pub image: String,
+    /// Position of the object in the catalog.
     #[serde(flatten)]
     pub(super) origin: Option<Origin>,
 }
 
-fn by_id<S: Serializer>(rule: &&'static Rule, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(rule.id)
+impl Place {
+    /// A bundle.
+    pub(super) fn bundle(package: &str, bundle: &str) -> Self {
+        Self { package: package.to_owned(), bundle: bundle.to_owned(), ..Self::default() }
+    }
 }
 
-impl Finding {
-    /// Fault of a bundle.
-    pub(super) fn of_bundle(rule: &'static Rule, package: &str, bundle: &str, message: String) -> Self {
-        let (package, bundle) = (package.to_owned(), bundle.to_owned());
-        Self { rule, package, bundle, image: String::new(), message, origin: None }
-    }
+/// Fault that `validate` found.
+pub(super) fn of_structure(finding: &olm_fbc::Finding) -> Finding {
+    let message = olm_fbc::Finding { origin: None, ..finding.clone() }.to_string();
+    Finding::new(finding.rule, Place { origin: finding.origin.clone(), ..Place::default() }, message)
+}
 
-    /// Fault that `validate` found.
-    pub(super) fn of_structure(finding: &olm_fbc::Finding) -> Self {
-        let message = olm_fbc::Finding { origin: None, ..finding.clone() }.to_string();
-        let origin = finding.origin.clone();
-        Self { message, origin, ..Self::of_bundle(STRUCTURE, "", "", String::new()) }
-    }
+/// Fault of a bundle.
+pub(super) fn of_bundle(rule: &'static Rule, package: &str, bundle: &str, message: String) -> Finding {
+    Finding::new(rule, Place::bundle(package, bundle), message)
 }
 
 /// Sorts the findings, and adds the positions of their bundles.
 pub(super) fn arrange(findings: &mut Vec<Finding>, catalog: &WholeCatalog) {
-    for finding in findings.iter_mut().filter(|finding| finding.origin.is_none()) {
-        finding.origin = catalog.bundle_origin(&finding.package, &finding.bundle).cloned();
+    for place in findings.iter_mut().map(|finding| &mut finding.place).filter(|place| place.origin.is_none())
+    {
+        place.origin = catalog.bundle_origin(&place.package, &place.bundle).cloned();
     }
-    let place = |origin: &Option<Origin>| origin.as_ref().map(|origin| (origin.file.clone(), origin.line));
-    findings.sort_by(|a, b| {
-        let key = |one: &Finding| (one.package.clone(), one.bundle.clone(), one.rule.id, one.image.clone());
-        key(a)
-            .cmp(&key(b))
-            .then_with(|| place(&a.origin).cmp(&place(&b.origin)))
-            .then_with(|| a.message.cmp(&b.message))
+    findings.sort_by_cached_key(|Finding { rule, place, message, .. }| {
+        let Place { package, bundle, image, origin } = place.clone();
+        let position = origin.map(|origin| (origin.file, origin.line));
+        (package, bundle, rule.id, image, position, message.clone())
     });
     findings.dedup();
 }

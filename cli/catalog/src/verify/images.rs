@@ -82,7 +82,7 @@ pub(super) async fn check(
                     _ => jobs.push((job, key)),
                 }
             }
-            Err(error) => findings.extend(uses.iter().map(|one| one.finding(UNREADABLE, image, &error))),
+            Err(error) => findings.extend(uses.iter().map(|one| one.finding(&UNREADABLE, image, &error))),
         }
     }
     let step = session.progress.step(format!("checking {total} images"));

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use olm_fbc::Bundle;
+use olm_finding::Rule;
 use olm_oci::{BUNDLE_FOLDERS, Digest, InspectError, Inspected, Puller, Reference, Selector};
 use olm_pack::digest_of;
 
-use super::finding::{ARCHITECTURE, BLOBS, CHILDREN, Finding, LOADS, MISSING, Rule, UNREADABLE};
+use super::finding::{ARCHITECTURE, BLOBS, CHILDREN, Finding, LOADS, MISSING, Place, UNREADABLE};
 use super::images::Extent;
 use super::{content, signatures};
 use crate::author::catalog_bundle;
@@ -38,8 +39,8 @@ impl Use<'_> {
         image: &str,
         message: impl std::fmt::Display,
     ) -> Finding {
-        let finding = Finding::of_bundle(rule, &self.package.name, &self.bundle.name, message.to_string());
-        Finding { image: image.to_owned(), ..finding }
+        let place = Place::bundle(&self.package.name, &self.bundle.name);
+        Finding::new(rule, Place { image: image.to_owned(), ..place }, message.to_string())
     }
 
     /// Required architectures that the image lacks. A bundle that is a single image is read on every architecture.
@@ -84,10 +85,10 @@ impl Job<'_> {
             Ok(found) => found,
             Err(InspectError { is_missing: true, .. }) => {
                 let missing = "the registry does not have the image";
-                return self.uses.iter().map(|one| one.finding(MISSING, &image, missing)).collect();
+                return self.uses.iter().map(|one| one.finding(&MISSING, &image, missing)).collect();
             }
             Err(error) => {
-                return self.uses.iter().map(|one| one.finding(UNREADABLE, &image, &error)).collect();
+                return self.uses.iter().map(|one| one.finding(&UNREADABLE, &image, &error)).collect();
             }
         };
         let mut findings = Vec::new();
@@ -96,7 +97,7 @@ impl Job<'_> {
             if !lacking.is_empty() {
                 let has = found.architectures.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
                 let message = format!("the image has no architecture {}; it has: {has}", lacking.join(", "));
-                findings.push(one.finding(ARCHITECTURE, &image, message));
+                findings.push(one.finding(&ARCHITECTURE, &image, message));
             }
         }
         if let Some(verifier) = self.signed()
@@ -153,9 +154,9 @@ impl Job<'_> {
                     let message = format!(
                         "the registry does not have the image {digest} of architecture {architecture} of the index"
                     );
-                    findings.extend(uses().map(|one| one.finding(CHILDREN, image, &message)));
+                    findings.extend(uses().map(|one| one.finding(&CHILDREN, image, &message)));
                 }
-                Err(error) => findings.extend(uses().map(|one| one.finding(UNREADABLE, image, &error))),
+                Err(error) => findings.extend(uses().map(|one| one.finding(&UNREADABLE, image, &error))),
             }
             is_first_bad |= index.single.as_ref() == Some(digest) && findings.len() > before;
         }
@@ -175,7 +176,7 @@ impl Job<'_> {
         }
         let missing: Vec<_> = found.missing_blobs.iter().map(Digest::as_str).collect();
         let message = format!("the registry lacks parts of the image{which}: {}", missing.join(", "));
-        self.uses.iter().filter(|one| needs(one)).map(|one| one.finding(BLOBS, image, &message)).collect()
+        self.uses.iter().filter(|one| needs(one)).map(|one| one.finding(&BLOBS, image, &message)).collect()
     }
 
     fn child(&self, digest: &Digest) -> Result<Reference, olm_oci::ReferenceError> {
@@ -185,12 +186,14 @@ impl Job<'_> {
     /// Compares the content of a bundle image with the bundles of the catalog that name it.
     async fn check_content(&self, image: &str, found: &Inspected) -> Vec<Finding> {
         let bundles = || self.uses.iter().filter(|one| one.is_bundle);
-        let all = |rule, why: &str| bundles().map(|one| one.finding(rule, image, why)).collect::<Vec<_>>();
+        let all = |rule: &'static Rule, why: &str| {
+            bundles().map(|one| one.finding(rule, image, why)).collect::<Vec<_>>()
+        };
         // One image of an index, whether it is of the platform of this machine or not.
         let single = found.single.as_ref().map(|digest| self.child(digest));
         let reference: &Reference = match &single {
             Some(Ok(single)) => single,
-            _ => return all(LOADS, "the index has no image of a platform"),
+            _ => return all(&LOADS, "the index has no image of a platform"),
         };
         let pulled = async {
             let canonical = self.puller.resolve(reference).await?;
@@ -198,12 +201,12 @@ impl Job<'_> {
         };
         let files = match pulled.await {
             Ok((files, _)) => files,
-            Err(error) if error.is_of_the_content() => return all(LOADS, &error.unmarked()),
-            Err(error) => return all(UNREADABLE, &error.unmarked()),
+            Err(error) if error.is_of_the_content() => return all(&LOADS, &error.unmarked()),
+            Err(error) => return all(&UNREADABLE, &error.unmarked()),
         };
         let actual = match catalog_bundle(&files, image) {
             Ok(actual) => actual,
-            Err(error) => return all(LOADS, &error.to_string()),
+            Err(error) => return all(&LOADS, &error.to_string()),
         };
         let install_checks = content::install_checks(&olm_bundle_check::check(&files, None).findings);
         let compare = |one: &Use<'_>| {

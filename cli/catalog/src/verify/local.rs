@@ -3,25 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle_check::range_fault;
+use olm_finding::Rule;
 use olm_resolve::{Offer, Origin};
 use olm_version::{Range, quote};
 
-use super::finding::{Finding, MINOR_GAP, PROPERTIES, SKIP_RANGE, STRANDED};
+use super::finding::{Finding, MINOR_GAP, PROPERTIES, SKIP_RANGE, STRANDED, of_bundle};
 use crate::package::CatalogPackage;
 
 /// Checks one package. `versions` is `true` to report invalid versions, which `validate` reports, too.
 pub(super) fn check(package: &CatalogPackage, versions: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for offer in package.index.offers() {
-        let mut add = |rule, message: String| {
-            findings.push(Finding::of_bundle(rule, &package.name, offer.name(), message));
+        let mut add = |rule: &'static Rule, message: String| {
+            findings.push(of_bundle(rule, &package.name, offer.name(), message));
         };
         if let (true, Err(fault)) = (versions, offer.version()) {
-            add(PROPERTIES, fault.to_owned());
+            add(&PROPERTIES, fault.to_owned());
         }
         for requirement in offer.requirements() {
             if let Some(fault) = requirement.fault() {
-                add(PROPERTIES, format!("{}: {fault}", requirement.property_type()));
+                add(&PROPERTIES, format!("{}: {fault}", requirement.property_type()));
             }
         }
         if let Some((rule, message)) = dead_end(package, offer) {
@@ -50,13 +51,13 @@ fn skip_ranges(package: &CatalogPackage) -> Vec<Finding> {
     }
     let finding = |((bundle, range), (channels, fault)): ((&str, &str), (Vec<&str>, String))| {
         let message = format!("skipRange {} of channel {}: {fault}", quote(range), channels.join(", "));
-        Finding::of_bundle(SKIP_RANGE, &package.name, bundle, message)
+        of_bundle(&SKIP_RANGE, &package.name, bundle, message)
     };
     found.into_iter().map(finding).collect()
 }
 
 /// Fault of the upgrades from a bundle that is not the highest of its channels.
-fn dead_end(package: &CatalogPackage, offer: &Offer) -> Option<(&'static super::finding::Rule, String)> {
+fn dead_end(package: &CatalogPackage, offer: &Offer) -> Option<(&'static Rule, String)> {
     let origin = Origin { name: offer.name(), version: offer.version().ok()?.clone() };
     let higher: Vec<_> = package
         .index
@@ -83,14 +84,17 @@ fn dead_end(package: &CatalogPackage, offer: &Offer) -> Option<(&'static super::
             let message = format!(
                 "the last version {own} of channel {channel} has no upgrade there, although the channel continues"
             );
-            return Some((MINOR_GAP, message));
+            return Some((&MINOR_GAP.rule, message));
         }
         continued.push(channel);
     }
     let is_stranded = !continued.is_empty() && !higher.iter().any(|other| may_follow(other, &[]));
     is_stranded.then(|| {
         let channels = continued.join(", ");
-        (STRANDED, format!("no upgrade leads from this bundle to a higher version of channel {channels}"))
+        (
+            &STRANDED.rule,
+            format!("no upgrade leads from this bundle to a higher version of channel {channels}"),
+        )
     })
 }
 
@@ -133,7 +137,8 @@ mod tests {
         let lines: Vec<_> = lines.iter().map(|line| line.to_string().into_bytes()).collect();
         let indexing = Indexing { properties: true, ..Indexing::default() };
         let package = CatalogPackage::new("c", "p", &lines, indexing).unwrap();
-        let shown = |finding: Finding| format!("{} {} {}", finding.rule.id, finding.bundle, finding.message);
+        let shown =
+            |finding: Finding| format!("{} {} {}", finding.rule.id, finding.place.bundle, finding.message);
         check(&package, versions).into_iter().map(shown).collect()
     }
 
@@ -150,7 +155,7 @@ mod tests {
         };
         let cases: [(&[&str], Vec<String>); 8] = [
             (&["c: 1.0.0, 1.1.0<1.0.0, 2.0.0<1.1.0"], vec![]),
-            // A channel that ends is no dead end.
+            // A channel that ends is not a dead end.
             (&["c: 1.0.0, 1.0.1<1.0.0", "d: 1.1.0"], vec![]),
             // 1.0.1 was released after 1.1.0, which does not follow it.
             (&["c: 1.0.0, 1.0.1<1.0.0, 1.1.0<1.0.0"], vec![gap("p.v1.0.1", "1.0", "c")]),
@@ -160,7 +165,7 @@ mod tests {
             // Not the last patch of its minor version.
             (&["c: 1.0.0, 1.0.1, 1.1.0<1.0.1"], vec![stranded("p.v1.0.0", "c")]),
             (&["c: 1.0.0, 1.0.1", "d: 1.0.0, 1.0.1"], vec![stranded("p.v1.0.0", "c, d")]),
-            // A way back is no way on.
+            // A downgrade is not an upgrade.
             (&["c: 1.0.0!1.1.0, 1.1.0, 1.2.0<1.0.0"], vec![gap("p.v1.1.0", "1.1", "c")]),
         ];
         for (channels, expected) in cases {

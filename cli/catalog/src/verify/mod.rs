@@ -17,14 +17,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use olm_cli_core::error::{CliError, Code};
+use olm_cli_core::report::{ReportArgs, Rules};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, DirectoryFolder, Source};
 use olm_fbc::Limits;
 
 pub use self::bundle_images::check_images;
-use self::finding::{Finding, arrange};
+use self::finding::{Finding, arrange, of_structure, rules};
 use self::images::{Checked, Extent};
-use self::output::{Verification, VerifyFormat};
+use self::output::Verification;
 use self::state::State;
 use super::whole::WholeCatalog;
 use crate::sign::PolicyArgs;
@@ -43,7 +44,7 @@ With --state, an interrupted run is resumed: images that passed are recorded in 
 and the next run skips them as long as bundle and flags are the same. All others are checked again. The file is deleted \
 once all images pass.
 
-A bundle has no way on if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
+A bundle is a dead end if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
 the last patch of a minor version and its channel continues without it (GRAPH-5). A patch that is released after the \
 next minor version causes this if that minor version neither replaces nor skips it. A skipRange with higher versions \
 makes an upgrade of a downgrade, and one without lower versions has no effect (GRAPH-6).";
@@ -53,24 +54,6 @@ makes an upgrade of a downgrade, and one without lower versions has no effect (G
 #[command(after_help = "Exit codes:
   0 no findings   1 operation failed   2 wrong usage   3 findings   4 a catalog or package does not exist
 
-Rules:
-  CATALOG-1  the catalog passes `validate`
-  CATALOG-2  version and requirements of a bundle can be read
-  GRAPH-3    a bundle has an upgrade while one of its channels has a higher version
-  GRAPH-5    the last patch of a minor version has an upgrade within its channel
-  GRAPH-6    the skipRange of a bundle has lower versions only
-  IMAGE-1    the image exists
-  IMAGE-2    the registry returns the manifest, which matches its digest
-  IMAGE-3    the image has the required architectures
-  IMAGE-4    the images of an index exist for the required architectures
-  IMAGE-5    the registry has the configuration of the image, and its layers (--layers)
-  SIG-1      the image is signed as --key or --policy demands
-  CONTENT-1  the content of the bundle image is a bundle
-  CONTENT-2  package, name and version are those of the bundle image
-  CONTENT-3  the properties are those of the bundle image
-  CONTENT-5  OLM v1 can install the bundle
-  CONTENT-6  the bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices
-
 Examples:
   {olm} catalog verify ./catalog
   {olm} catalog verify ./catalog --no-images                      # without network
@@ -78,10 +61,16 @@ Examples:
   {olm} catalog verify cluster/operatorhubio --package etcd --content
   {olm} catalog verify registry.example.com/team/catalog:v1 --key team.pub
   {olm} catalog verify ./catalog --layers --state verify.state     # run again after an interruption
-  {olm} catalog verify ./catalog --ignore GRAPH-5 -o sarif > verify.sarif")]
+  {olm} catalog verify ./catalog --ignore GRAPH-5 -o sarif > verify.sarif
+  {olm} catalog verify --rules")]
 pub struct VerifyArgs {
     /// A directory, an image reference, or cluster/NAME
-    #[arg(value_name = "SOURCE")]
+    #[arg(
+        value_name = "SOURCE",
+        required_unless_present = "rules",
+        default_value = "",
+        hide_default_value = true
+    )]
     source: String,
     /// Only check this package; may be given several times. The checks of `validate` are always of the whole catalog
     #[arg(long = "package", value_name = "NAME")]
@@ -104,25 +93,12 @@ pub struct VerifyArgs {
     /// Architectures that every image must have, separated by commas, in place of those that the bundles declare
     #[arg(long = "arch", value_name = "ARCH", value_delimiter = ',')]
     architectures: Vec<String>,
-    /// Skip the findings of this rule; may be given several times
-    #[arg(long, value_name = "RULE", value_parser = rule)]
-    ignore: Vec<&'static str>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "table", value_name = "FORMAT")]
-    output: VerifyFormat,
+    #[command(flatten)]
+    report: ReportArgs,
     #[command(flatten)]
     signatures: PolicyArgs,
     #[command(flatten)]
     access: Access,
-}
-
-/// Parses the ID of a rule.
-fn rule(text: &str) -> Result<&'static str, String> {
-    let known = finding::RULES.iter().map(|rule| rule.id);
-    known.clone().find(|id| *id == text).ok_or_else(|| {
-        let known: Vec<_> = known.collect();
-        format!("the rules are {}", known.join(", "))
-    })
 }
 
 /// Runs the command.
@@ -130,6 +106,10 @@ fn rule(text: &str) -> Result<&'static str, String> {
 /// # Errors
 /// The catalog cannot be read, or has findings.
 pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), CliError> {
+    if args.report.rules {
+        return args.report.print_rules("CatalogRules", &Rules::new(rules()), Rules::text, session);
+    }
+    args.report.check(rules())?;
     let verifier = args.signatures.is_set().then(|| args.signatures.verifier()).transpose()?;
     let (catalog, mut findings) = read(&args, session).await?;
     let is_from_cluster = matches!(Source::parse(&args.source)?, Source::Cluster(_));
@@ -154,7 +134,7 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
         checked = images::check(&catalog.packages, &extent, images, state, session).await?;
         findings.append(&mut checked.findings);
     }
-    findings.retain(|finding| !args.ignore.contains(&finding.rule.id));
+    findings.retain(|finding| !args.report.ignores(finding.rule));
     arrange(&mut findings, &catalog);
     let names: BTreeMap<String, Vec<String>> = catalog
         .packages
@@ -164,6 +144,10 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
             (package.name.clone(), bundles)
         })
         .collect();
+    let folder = match Source::parse(&args.source)? {
+        Source::Directory(root) => Some(root),
+        _ => None,
+    };
     let verification = Verification {
         catalog: args.source,
         passed: findings.is_empty(),
@@ -173,8 +157,9 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
         resumed: checked.resumed,
         findings,
         names,
+        folder,
     };
-    output::print(&verification, args.output, &mut session.output)?;
+    args.report.print("CatalogVerification", &verification, output::table, output::report, session)?;
     if verification.passed { Ok(()) } else { Err(CliError::Findings) }
 }
 
@@ -206,7 +191,7 @@ async fn read_folder(
         let _step = session.progress.step(format!("checking {}", args.source));
         olm_fbc::validate_folder(&DirectoryFolder::open(root)?, &Limits::default(), false)
     };
-    let findings: Vec<_> = report.findings.iter().map(Finding::of_structure).collect();
+    let findings: Vec<_> = report.findings.iter().map(of_structure).collect();
     let catalog = match WholeCatalog::read(source, &args.packages, &args.access, session).await {
         Err(CliError::Message(Code::Operational, _)) if !findings.is_empty() => WholeCatalog::default(),
         catalog => {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
+use olm_finding::Rule;
 use olm_oci::{Limits, Puller, Reference};
 
-use super::finding::{Finding, Rule, SIGNATURE, UNREADABLE};
+use super::finding::{Finding, Place, SIGNATURE, UNREADABLE};
 use crate::sign::Verifier;
 
 /// Fault of the signatures of `image`, if any, with its rule: a rejection, or signatures that cannot be read.
@@ -17,8 +18,8 @@ pub(super) async fn fault(puller: &Arc<Puller>, image: &Reference) -> Option<(&'
         puller.verify(&image).await
     };
     let error = verified.await.err()?;
-    let rule = if error.is_rejected() { SIGNATURE } else { UNREADABLE };
-    Some((rule, error.unmarked()))
+    let rule = if error.is_rejected() { &SIGNATURE } else { &UNREADABLE };
+    Some((&rule.rule, error.unmarked()))
 }
 
 /// Finding about the signatures of the image of the catalog itself, if any.
@@ -34,8 +35,6 @@ pub(super) async fn of_catalog(
     let _step = session.progress.step(format!("verifying {image}"));
     let puller = Arc::new(Puller::new(verifier.applied(images.config(image, Limits::CATALOG)?)));
     let fault = session.interruptible(fault(&puller, image)).await?;
-    Ok(fault.map(|(rule, message)| Finding {
-        image: image.to_string(),
-        ..Finding::of_bundle(rule, "", "", message)
-    }))
+    let place = Place { image: image.to_string(), ..Place::default() };
+    Ok(fault.map(|(rule, message)| Finding::new(rule, place, message)))
 }

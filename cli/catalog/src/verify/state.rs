@@ -27,7 +27,7 @@ impl State {
     /// Opens or creates the file at `path`.
     ///
     /// # Errors
-    /// The file cannot be read or written, or is no state file.
+    /// The file cannot be read or written, or is not a state file.
     pub(super) fn open(path: &Path) -> Result<Self, CliError> {
         let failed = |error: std::io::Error| {
             CliError::operational(format!("cannot use the state file {}: {error}", path.display()))

@@ -1,22 +1,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::Subcommand;
 use olm_fbc::Origin;
 
-use super::super::finding::{MISSING, STRUCTURE};
+use super::super::finding::MISSING;
 use super::*;
-use crate::CatalogCommand;
 
 fn verification() -> Verification {
     let origin = Origin { file: Arc::from(Path::new("lamp/index.yaml")), line: 7, document: 2 };
-    let missing = Finding {
-        image: "r.example/lamp:v1".to_owned(),
-        origin: Some(origin.clone()),
-        ..Finding::of_bundle(MISSING, "lamp", "lamp.v1", "it is <gone> & \"lost\"\u{1b}".to_owned())
-    };
+    let place = Place { image: "r.example/lamp:v1".to_owned(), ..Place::bundle("lamp", "lamp.v1") };
+    let missing = Finding::new(
+        &MISSING,
+        Place { origin: Some(origin.clone()), ..place },
+        "it is <gone> & \"lost\"\u{1b}",
+    );
     let structure =
-        Finding { origin: Some(origin), ..Finding::of_bundle(STRUCTURE, "", "", "no head".to_owned()) };
+        Finding::new(&olm_fbc::RULES[0].rule, Place { origin: Some(origin), ..Place::default() }, "no head");
     Verification {
         catalog: "./catalog".to_owned(),
         passed: false,
@@ -26,6 +25,7 @@ fn verification() -> Verification {
         resumed: 0,
         findings: vec![structure, missing],
         names: BTreeMap::from([("lamp".to_owned(), vec!["lamp.v1".to_owned(), "lamp.v2".to_owned()])]),
+        folder: Some("./catalog".into()),
     }
 }
 
@@ -46,59 +46,35 @@ fn table_names_rule_bundle_image_and_counts() {
 }
 
 #[test]
-fn junit_has_a_case_for_each_bundle_and_escapes_text() {
-    assert_eq!(
-        junit(&verification()),
-        r#"<?xml version="1.0" encoding="UTF-8"?>
-<testsuites>
-  <testsuite name="./catalog" tests="1" failures="1">
-    <testcase classname="" name="structure">
-      <failure type="CATALOG-1" message="CATALOG-1: lamp/index.yaml:7: document 2: no head">CATALOG-1: lamp/index.yaml:7: document 2: no head</failure>
-    </testcase>
-  </testsuite>
-  <testsuite name="lamp" tests="2" failures="1">
-    <testcase classname="lamp" name="lamp.v1">
-      <failure type="IMAGE-1" message="IMAGE-1: r.example/lamp:v1: it is &lt;gone&gt; &amp; &quot;lost&quot;"#
-            .to_owned()
-            + "\u{fffd}\">IMAGE-1: r.example/lamp:v1: it is &lt;gone&gt; &amp; &quot;lost&quot;\u{fffd}</failure>\n"
-            + r#"    </testcase>
-    <testcase classname="lamp" name="lamp.v2">
-    </testcase>
-  </testsuite>
-</testsuites>
-"#
-    );
+fn report_has_a_case_for_each_bundle_with_files_of_the_working_directory() {
+    let report = report(&verification());
+    let cases: Vec<_> = report
+        .cases
+        .iter()
+        .map(|case| (case.suite.as_str(), case.name.as_str(), case.findings.len()))
+        .collect();
+    assert_eq!(cases, [("./catalog", "structure", 1), ("lamp", "lamp.v1", 1), ("lamp", "lamp.v2", 0)]);
+    let place = |case: usize| {
+        let finding = &report.cases[case].findings[0];
+        let Spot { file, line, name } = &finding.place;
+        (finding.rule.id, file.as_deref(), *line, name.as_str(), finding.message.as_str())
+    };
+    assert_eq!(place(0), ("CATALOG-1", Some("catalog/lamp/index.yaml"), Some(7), "", "no head"));
+    let message = "r.example/lamp:v1: it is <gone> & \"lost\"\u{1b}";
+    assert_eq!(place(1), ("IMAGE-1", Some("catalog/lamp/index.yaml"), Some(7), "lamp/lamp.v1", message));
+    assert!(report.rules.iter().any(|rule| rule.id == "CATALOG-1") && report.rules.len() == rules().count());
 }
 
 #[test]
-fn sarif_results_name_their_rule_file_and_line() {
-    let report = sarif(&verification());
-    assert_eq!(report["version"], "2.1.0");
-    let run = &report["runs"][0];
-    assert_eq!(run["tool"]["driver"]["rules"].as_array().map(Vec::len), Some(RULES.len()));
-    assert_eq!(
-        run["results"][1],
-        json!({
-            "ruleId": "IMAGE-1",
-            "level": "error",
-            "message": { "text": "r.example/lamp:v1: it is <gone> & \"lost\"\u{1b}" },
-            "locations": [{
-                "physicalLocation": {
-                    "artifactLocation": { "uri": "lamp/index.yaml" },
-                    "region": { "startLine": 7 },
-                },
-                "logicalLocations": [{ "fullyQualifiedName": "lamp/lamp.v1" }],
-            }],
-        })
-    );
+fn files_of_an_image_are_part_of_the_message() {
+    let report = report(&Verification { folder: None, ..verification() });
+    let finding = &report.cases[0].findings[0];
+    assert_eq!((finding.place.file.as_deref(), finding.place.line), (None, None));
+    assert_eq!(finding.message, "lamp/index.yaml:7: document 2: no head");
 }
 
 #[test]
-fn help_lists_every_rule() {
-    let mut catalog = CatalogCommand::augment_subcommands(clap::Command::new("catalog"));
-    let verify = catalog.find_subcommand_mut("verify").unwrap();
-    let help = verify.render_long_help().to_string();
-    for rule in RULES {
-        assert!(help.contains(&format!("\n  {} ", rule.id)), "{}", rule.id);
-    }
+fn rule_ids_are_unique() {
+    let ids: std::collections::BTreeSet<_> = rules().map(|rule| rule.id).collect();
+    assert_eq!(ids.len(), rules().count());
 }

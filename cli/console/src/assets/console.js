@@ -252,7 +252,7 @@ for (const element of document.querySelectorAll("[data-follow]")) {
         say("Not up to date: too many open pages follow the cluster. Close some of them.");
         await pause(5000);
       } else {
-        say("Not up to date: the console or the cluster does not answer. It is asked again every 5 seconds.");
+        say("Not up to date: the console or the cluster does not answer. The page retries every 5 seconds.");
         await pause(5000);
       }
     }

@@ -102,7 +102,7 @@ fn channel_head(package: &CatalogPackage, channel: &olm_fbc::Channel) -> Channel
     }
 }
 
-/// First line of a Markdown text that is no heading.
+/// First line of a Markdown text that is not a heading.
 fn first_line(text: &str) -> &str {
     text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#')).unwrap_or_default()
 }

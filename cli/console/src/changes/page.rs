@@ -60,7 +60,7 @@ pub(super) async fn apply(
         }
         let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
         planned.write(cluster, None, session).await?;
-        // Without finalizers the extension is deleted at once. An error of this read is no failure of the write.
+        // Without finalizers the extension is deleted at once. An error of this read is not a failure of the write.
         let is_gone =
             action == Action::Uninstall && matches!(cluster.find_extension(&name, session).await, Ok(None));
         Ok(Ok(if is_gone { "/extensions".to_owned() } else { path(&name) }))

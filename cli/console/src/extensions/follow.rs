@@ -82,7 +82,7 @@ impl Query {
         }
         let permit = Arc::clone(&console.followers).enter(visitor.user_name())?;
         if let Some(seen) = Seen::parse(&self.seen) {
-            // The end of the time is no error.
+            // The end of the time is not an error.
             let _ = timeout(MAX_WAIT, seen.change(cluster, name)).await;
         }
         Ok(Some(permit))

@@ -138,7 +138,7 @@ fn logs(logs: &[Log]) -> Markup {
     html! {
         section aria-labelledby="logs" {
             h2 #logs { "Logs" }
-            @if logs.is_empty() { p.soft { "No pod of a Deployment of the extension is found." } }
+            @if logs.is_empty() { p.soft { "The Deployments of the extension have no pods." } }
             @for log in logs {
                 @let id = format!("log-{}-{}", log.pod, log.container);
                 details id=(id) open[log.state.is_some()] {

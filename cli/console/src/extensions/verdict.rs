@@ -23,12 +23,12 @@ impl Upgradeable {
         let status = match &self.0 {
             Ok(status) => status.as_ref().and_then(|status| status.status.as_ref()),
             Err(why) => {
-                return html! { p.soft { "Whether the cluster may be upgraded is not known: " (why) } };
+                return html! { p.soft { "It is not known whether the cluster may be upgraded: " (why) } };
             }
         };
         let found = status.and_then(|status| conditions::find(&status.conditions, UPGRADEABLE));
         let Some(condition) = found else {
-            return html! { p.soft { "operator-controller wrote no verdict on the next version of the cluster. " code { "olm cluster-check" } " computes it." } };
+            return html! { p.soft { "operator-controller has not written a verdict on the next version of the cluster. " code { "olm cluster-check" } " computes it." } };
         };
         let next = status.and_then(|status| status.platform.as_ref()?.next_version.as_deref());
         html! {

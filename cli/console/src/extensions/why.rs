@@ -33,7 +33,7 @@ pub(super) async fn page(
         Ok(visible(&html! {
             (trail(&name))
             h1 { "Why this version of " (name) }
-            p.soft { "The choice of the resolver now, as " code { "olm resolve --extension " (name) " --explain" } " prints it." }
+            p.soft { "The current choice of the resolver, as " code { "olm resolve --extension " (name) " --explain" } " prints it." }
             @if let Some(error) = error { p.notice.bad role="alert" { (error) } }
             pre tabindex="0" role="region" aria-label="Reasons" { (text) }
         }))

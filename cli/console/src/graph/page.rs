@@ -115,7 +115,7 @@ fn drawing(catalog: &str, package: &CatalogPackage, state: &GraphState, graph: &
                 h2 { "Bundle" }
                 @match selected {
                     Some(node) => (details(&hint(graph, node))),
-                    None => p.soft { "Point at a version, or move the focus to it, to see its edges and the reason of the resolver." },
+                    None => p.soft { "Point at a version, or move the focus to it, to see its edges and the resolver's reason." },
                 }
             }
         }

@@ -23,7 +23,7 @@ impl BundleCache {
     /// Files of the bundle image. Only an image with a digest is kept.
     ///
     /// # Errors
-    /// The image cannot be pulled in time, or is no bundle.
+    /// The image cannot be pulled in time, or is not a bundle.
     pub(crate) async fn read(
         &self,
         image: &str,

@@ -73,7 +73,7 @@ pub(super) async fn page(
         let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
         let mut sheet = Sheet::read(console, visitor, &catalog, &package, &values).await?;
         if !values.contains_key("preview") {
-            // An empty form is no error.
+            // An empty form is not an error.
             sheet.errors.clear();
         } else if sheet.errors.is_empty() {
             sheet.check(console, visitor).await;
@@ -101,7 +101,7 @@ pub(super) async fn apply(
             return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor))));
         }
         if sheet.value(PREVIEWED) != sheet.fingerprint() {
-            sheet.place("The form does not describe what the preview showed. Preview it again.");
+            sheet.place("The form has changed since the preview. Preview it again.");
             return Ok(Err((StatusCode::CONFLICT, sheet.markup(visitor))));
         }
         let Some(target) = sheet.target(console, visitor) else {
@@ -359,7 +359,7 @@ fn preview_markup(preview: &Preview) -> Markup {
         h2 { "Preview" }
         pre tabindex="0" { (preview.choice) }
         @for warning in &preview.warnings { p.notice { (warning) } }
-        @if !preview.has_namespace { p.soft { "The namespace does not exist yet, so that the objects are not compared with the cluster." } }
+        @if !preview.has_namespace { p.soft { "The namespace does not exist yet, so the objects are not compared with the cluster." } }
         @if let Some(diff) = &preview.diff {
             @for warning in &diff.warnings { p.notice { (warning) } }
             h3 { "Objects (" (diff.objects.len()) ")" }

@@ -47,7 +47,7 @@ async fn form_shows_errors_at_their_field_and_the_manifest_without_them() {
     assert!(!wrong.contains("id=\"manifest\""), "{wrong}");
     let right = rig.get(&format!("{INSTALL}?namespace=ns&version=1.x&preview=yes")).await.text;
     assert!(right.contains("id=\"manifest\"") && right.contains("packageName: lamp"), "{right}");
-    // The catalog is no ClusterCatalog: its name selects nothing, and nothing can be written.
+    // The catalog is not a ClusterCatalog: its name selects nothing, and nothing can be written.
     assert!(!right.contains("matchLabels") && !right.contains("data-apply"), "{right}");
     let none = rig.get(&format!("{INSTALL}?version=2.x")).await.text;
     assert!(none.contains("No bundle of the package is in this channel and version range."), "{none}");
@@ -65,12 +65,12 @@ async fn write_is_refused_if_it_differs_from_the_preview() {
         olm_pack::digest_of(format!("false\n{manifest}").as_bytes())
     };
     for (form, status, text) in [
-        ("namespace=ns".to_owned(), StatusCode::CONFLICT, "what the preview showed"),
-        ("namespace=ns&previewed=sha256:0".to_owned(), StatusCode::CONFLICT, "what the preview showed"),
+        ("namespace=ns".to_owned(), StatusCode::CONFLICT, "has changed since the preview"),
+        ("namespace=ns&previewed=sha256:0".to_owned(), StatusCode::CONFLICT, "has changed since the preview"),
         (
             format!("namespace=ns&previewed={}", digest("other")),
             StatusCode::CONFLICT,
-            "what the preview showed",
+            "has changed since the preview",
         ),
         (
             format!("namespace=ns&create_namespace=yes&previewed={}", digest("ns")),

@@ -145,7 +145,7 @@ pub async fn annotate(
 /// The extension as read.
 ///
 /// # Errors
-/// It is no valid JSON.
+/// It is not valid JSON.
 pub fn unchanged(extension: &ClusterExtension) -> Result<WrittenObject, CliError> {
     Ok(WrittenObject::new(value(extension)?, WriteResult::Unchanged, None))
 }

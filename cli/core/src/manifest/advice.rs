@@ -36,7 +36,7 @@ pub(super) fn of(schema: &Value, fault: &Fault, value: Option<&Value>, line: Opt
         }
         (FaultKind::Unknown, _) => unknown(schema, &fault.path),
         (_, Some(Value::String(text))) if text.contains('<') && text.trim().ends_with('>') => {
-            Some(format!("put a value in place of {}", text.trim()))
+            Some(format!("replace {} with a value", text.trim()))
         }
         _ => None,
     }

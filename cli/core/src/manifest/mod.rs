@@ -142,7 +142,7 @@ impl CheckedFile {
             let first = documents.position().line;
             checked.findings.extend(documents.repeated_keys().iter().map(|key| {
                 let path = shown_path(&key.path);
-                (key.line, format!("{path}: the key is in line {}, too: remove one of the two", key.first))
+                (key.line, format!("{path}: the key is also on line {}: remove one of the two", key.first))
             }));
             match document {
                 Ok(None) => break,
@@ -251,7 +251,7 @@ fn identity_faults(object: &Value) -> Vec<Fault> {
         let message = if name.is_empty() {
             required()
         } else {
-            format!("{}: allowed are lowercase letters, digits, - and ., at most 253", quote(name))
+            format!("{}: allowed: lowercase letters, digits, - and ., at most 253", quote(name))
         };
         faults.push(fault(&["metadata", "name"], message, FaultKind::Value));
     }
@@ -333,7 +333,7 @@ mod tests {
             ),
             (
                 "      version: 1.x\n      version: 2.x\n",
-                "x.yaml:12: spec.source.catalog.version: the key is in line 11, too: remove one of the two",
+                "x.yaml:12: spec.source.catalog.version: the key is also on line 11: remove one of the two",
             ),
             (
                 "      channels: latest\n",
@@ -342,20 +342,20 @@ mod tests {
             ),
             (
                 "      selfCertified: true\n",
-                "x.yaml:11: spec.source.catalog.selfCertified: there is no field \"selfCertified\"; fields here: channels, \
-                 packageName, selector, upgradeConstraintPolicy, version\n  write, in spec.source.catalog, \
+                "x.yaml:11: spec.source.catalog.selfCertified: unknown field \"selfCertified\"; allowed here: \
+                 channels, packageName, selector, upgradeConstraintPolicy, version\n  write, in spec.source.catalog, \
                  upgradeConstraintPolicy: SelfCertified",
             ),
             (
                 "  upgradeConstraintPolicy: SelfCertified\n",
-                "x.yaml:11: spec.upgradeConstraintPolicy: there is no field \"upgradeConstraintPolicy\"; fields here: config, \
-                 install, namespace, progressDeadlineMinutes, serviceAccount, source\n  upgradeConstraintPolicy belongs in \
-                 spec.source.catalog",
+                "x.yaml:11: spec.upgradeConstraintPolicy: unknown field \"upgradeConstraintPolicy\"; allowed here: \
+                 config, install, namespace, progressDeadlineMinutes, serviceAccount, source\n  \
+                 upgradeConstraintPolicy belongs in spec.source.catalog",
             ),
             (
                 "      channels:\n      - <channel_name>\n",
-                "x.yaml:12: spec.source.catalog.channels[0]: \"<channel_name>\": channels entries must be valid DNS1123 \
-                 subdomains\n  put a value in place of <channel_name>",
+                "x.yaml:12: spec.source.catalog.channels[0]: \"<channel_name>\": channels entries must be valid \
+                 DNS1123 subdomains\n  replace <channel_name> with a value",
             ),
             (
                 "      version: >=1.16\n",
@@ -381,8 +381,8 @@ mod tests {
         assert_eq!(
             checked(&text),
             [
-                "x.yaml:4: metadata.name: \"<clusterextension_name>\": allowed are lowercase letters, digits, - and ., at most \
-              253\n  put a value in place of <clusterextension_name>"
+                "x.yaml:4: metadata.name: \"<clusterextension_name>\": allowed: lowercase letters, digits, - and ., \
+                 at most 253\n  replace <clusterextension_name> with a value"
             ]
         );
     }

@@ -163,7 +163,7 @@ fn walk(schema: &Value, value: &Value, path: &mut Vec<String>, faults: &mut Vec<
                 {
                     let names: Vec<_> = known.keys().map(String::as_str).collect();
                     let message =
-                        format!("there is no field {}; fields here: {}", quote(name), names.join(", "));
+                        format!("unknown field {}; allowed here: {}", quote(name), names.join(", "));
                     faults.push(Fault { path: path.clone(), message, kind: FaultKind::Unknown });
                 }
                 path.pop();
@@ -260,8 +260,8 @@ mod tests {
             ),
             (
                 json!({ "packageName": "p", "selfCertified": true }),
-                "spec.source.catalog.selfCertified: there is no field \"selfCertified\"; fields here: channels, packageName, \
-                 selector, upgradeConstraintPolicy, version",
+                "spec.source.catalog.selfCertified: unknown field \"selfCertified\"; allowed here: channels, \
+                 packageName, selector, upgradeConstraintPolicy, version",
             ),
         ] {
             assert_eq!(messages(&extension(catalog)), [expected]);

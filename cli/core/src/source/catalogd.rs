@@ -42,7 +42,7 @@ pub(super) fn url(name: &str, catalog: Option<ClusterCatalog>) -> Result<Uri, Cl
         url.scheme() == Some(&Scheme::HTTPS) && is_plain && url.path() == path && url.query().is_none()
     };
     base.filter(is_of_catalog).ok_or_else(|| {
-        let what = "status.urls.base is no https address that ends with";
+        let what = "status.urls.base is not an https address that ends with";
         CliError::operational(format!("ClusterCatalog {name:?}: {what} {path}"))
     })
 }
@@ -63,7 +63,7 @@ fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, CliError> {
         found.extend(CertificateDer::pem_slice_iter(&pem).flatten().map(|der| der.to_vec()));
     }
     match found.is_empty() {
-        true => Err(failed(&format!("{} has none", path.display()))),
+        true => Err(failed(&format!("{} contains no certificates", path.display()))),
         false => Ok(found),
     }
 }

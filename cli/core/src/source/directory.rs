@@ -18,7 +18,7 @@ impl DirectoryFolder {
     /// Opens the folder at `root`.
     ///
     /// # Errors
-    /// `root` is no directory, or cannot be opened.
+    /// `root` is not a directory, or cannot be opened.
     pub fn open(root: &Path) -> Result<Self, CliError> {
         let root = root.canonicalize();
         let root =

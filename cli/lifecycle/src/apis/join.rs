@@ -271,7 +271,8 @@ impl Facts {
             missing.push(Missing { permission: LIST_EXTENSIONS, effect: effect.to_owned() });
         }
         if self.discovered.is_some() {
-            let effect = "the operator of an API may be unknown, and the list has APIs without operator";
+            let effect =
+                "the operator of an API may be unknown, and the list may contain APIs without an operator";
             missing.push(Missing { permission: LIST_CRDS, effect: effect.to_owned() });
         }
         if !self.lists_api_services {

@@ -162,8 +162,8 @@ Check with kubectl auth can-i --list -n my-team.
 You lack permissions that a cluster administrator can grant:
   list clusterextensions.olm.operatorframework.io: installed operators, their versions and the namespaces that they watch \
 may be missing
-  list customresourcedefinitions.apiextensions.k8s.io: the operator of an API may be unknown, and the list has APIs without \
-operator
+  list customresourcedefinitions.apiextensions.k8s.io: the operator of an API may be unknown, and the list may contain \
+APIs without an operator
   list deployments.apps: whether the namespace is watched is unknown for lamp
 
 For more permissions, ask a cluster administrator, who can run, for example for Lamp:

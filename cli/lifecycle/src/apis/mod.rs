@@ -28,7 +28,7 @@ CustomResourceDefinitions it shows the kinds that the API server announces, and 
 #[derive(Debug, Args)]
 #[command(
     after_help = "WATCHED says whether the operator watches the namespace; \"no operator\" is an extension without
-Deployment. Sources, first one first:
+a Deployment. Sources, in order of precedence:
 status.targetNamespaces of the ClusterExtension, annotation olm.targetNamespaces of the operator's
 Deployment, spec.config.inline of the ClusterExtension. -o json has the namespaces and the source.
 
@@ -54,7 +54,7 @@ pub struct ApisArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// The namespace does not exist, or the API server does not answer. A missing permission is no error.
+/// The namespace does not exist, or the API server does not answer. A missing permission is not an error.
 pub async fn run(args: ApisArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let namespace = args.namespace.unwrap_or_else(|| cluster.client().default_namespace().to_owned());

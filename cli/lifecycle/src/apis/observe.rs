@@ -1,4 +1,4 @@
-//! Reads of the command. A permission that the user lacks is no error.
+//! Reads of the command. A permission that the user lacks is not an error.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -29,7 +29,7 @@ const CRDS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions")
 /// Page size of list calls.
 const PAGE: u32 = 50;
 const CONCURRENT_CALLS: usize = 8;
-/// Domains of the APIs of Kubernetes and of OLM, which are no operator's.
+/// Domains of the APIs of Kubernetes and of OLM, which belong to no operator.
 const OWN_DOMAINS: [&str; 2] = ["k8s.io", "olm.operatorframework.io"];
 
 /// Calls to the API server as the user.

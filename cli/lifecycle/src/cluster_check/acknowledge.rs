@@ -24,7 +24,9 @@ pub(super) fn acknowledgements(
 ) -> Result<Vec<Acknowledgement>, CliError> {
     let next = verdict.platform.as_ref().and_then(|platform| platform.next);
     let next = next.ok_or_else(|| {
-        CliError::no_candidate("the next version is not known: name the current one with --platform-version")
+        CliError::no_candidate(
+            "the next version is not known: specify the current one with --platform-version",
+        )
     })?;
     let blocks = |result: &VerdictResult| matches!(result, VerdictResult::Blocking | VerdictResult::Invalid);
     let rows = verdict.extensions.iter().filter(|row| row.name == extension && blocks(&row.result));

@@ -51,7 +51,7 @@ next version changes.";
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
   0 the cluster may be upgraded   1 operation failed   2 wrong usage
-  4 the cluster may not be upgraded, the verdict is unknown, or removed API versions are in use
+  4 the cluster must not be upgraded, the verdict is unknown, or removed API versions are in use
 
 Examples:
   {olm} cluster-check
@@ -109,7 +109,7 @@ struct ClusterCheck {
 /// Runs the command.
 ///
 /// # Errors
-/// The platform facts cannot be read, the acknowledgement cannot be written, or the cluster may not be upgraded.
+/// The platform facts cannot be read, the acknowledgement cannot be written, or the cluster must not be upgraded.
 pub async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let platform = args.target(args.platform.platform(cluster.platform(session).await?))?;
@@ -174,7 +174,7 @@ pub(crate) async fn upgrade_status(
     match cluster.upgrade_status(session).await {
         Err(failure @ CliError::Message(Code::Interrupted, _)) => Err(failure),
         Err(failure) => {
-            say(&format!("warning: acknowledgements are not known: {failure}"));
+            say(&format!("warning: cannot read the acknowledgements: {failure}"));
             Ok(None)
         }
         status => status,
@@ -213,7 +213,7 @@ async fn upgrades_or_warn(
     match upgrades.await {
         Err(failure @ CliError::Message(Code::Interrupted, _)) => Err(failure),
         Err(failure) => {
-            say(&format!("warning: upgrades of the blocking extensions are not known: {failure}"));
+            say(&format!("warning: cannot determine the upgrades of the blocking extensions: {failure}"));
             Ok(Vec::new())
         }
         upgrades => upgrades,

@@ -20,35 +20,32 @@ const DESCRIPTIONS: [(&str, &str); 19] = [
     ("watchNamespaces", "Namespaces that the operator watches. They must exist."),
     (
         "watchNamespaceSelector",
-        "Labels of the namespaces that the operator watches, at most 200. A changed list makes a new revision.",
+        "Labels of the namespaces that the operator watches, at most 200. A change of the list creates a new revision.",
     ),
     ("watchNamespaceSelector.matchLabels", "Labels that a namespace must have, with these values."),
-    (
-        "watchNamespaceSelector.matchExpressions",
-        "Conditions that the labels of a namespace must meet, all of them.",
-    ),
+    ("watchNamespaceSelector.matchExpressions", "Conditions that the labels of a namespace must all meet."),
     ("watchNamespaceSelector.matchExpressions.key", "Key of the label."),
     ("watchNamespaceSelector.matchExpressions.operator", "In, NotIn, Exists or DoesNotExist."),
-    ("watchNamespaceSelector.matchExpressions.values", "Values for In and NotIn. None for the others."),
+    ("watchNamespaceSelector.matchExpressions.values", "Values for In and NotIn. Empty for the others."),
     (
         "deploymentConfig",
         "Changes of all Deployments of the bundle and of all their containers, except for init containers.",
     ),
     (
         "deploymentConfig.annotations",
-        "Annotations that are added to the Deployments and their pods. Those of the bundle are kept.",
+        "Annotations that are added to the Deployments and their pods. Annotations of the bundle are kept.",
     ),
     (
         "deploymentConfig.affinity",
         "Replaces each given part of the pods' affinity. An empty part is removed.",
     ),
-    ("deploymentConfig.env", "Environment variables. One of the same name is replaced."),
+    ("deploymentConfig.env", "Environment variables. A variable of the same name is replaced."),
     ("deploymentConfig.envFrom", "Sources of environment variables. Existing ones are kept."),
     ("deploymentConfig.nodeSelector", "Replaces the node selector of the pods. {} removes it."),
     ("deploymentConfig.resources", "Replaces the resources of the containers. {} removes them."),
     ("deploymentConfig.tolerations", "Tolerations of the pods. Existing ones are kept."),
-    ("deploymentConfig.volumeMounts", "Mounts in the containers. One of the same volume is replaced."),
-    ("deploymentConfig.volumes", "Volumes of the pods. One of the same name is replaced."),
+    ("deploymentConfig.volumeMounts", "Mounts in the containers. A mount of the same volume is replaced."),
+    ("deploymentConfig.volumes", "Volumes of the pods. A volume of the same name is replaced."),
 ];
 
 /// Text about the field at `path`. `off` are the fields that a disabled gate refuses.
@@ -112,7 +109,7 @@ fn default_scope(schema: &Value) -> &'static str {
         (None, _) => "The operator watches all namespaces.\n",
         (Some(_), false) => "Without a configuration the operator watches all namespaces.\n",
         (Some(_), true) => {
-            "The operator cannot watch all namespaces, so that the configuration has to name them.\n"
+            "The operator cannot watch all namespaces. The configuration must name the namespaces.\n"
         }
     }
 }

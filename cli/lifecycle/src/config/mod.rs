@@ -225,7 +225,7 @@ fn unknown_field(path: &str, known: &[&str]) -> CliError {
     let name = path.rsplit('.').next().unwrap_or(path);
     let near = nearest(name, known.iter().copied()).map(|name| format!("; did you mean {name}?"));
     CliError::no_candidate(format!(
-        "there is no field {}; its siblings are {}{}",
+        "unknown field {}; allowed here: {}{}",
         quote(path),
         known.join(", "),
         near.unwrap_or_default()

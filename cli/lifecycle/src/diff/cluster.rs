@@ -320,13 +320,13 @@ impl Comparison<'_> {
                 let note = match self.collision(name, live) {
                     Some(collision) => format!("collision: {collision}"),
                     None => {
-                        "it exists without being owned by the extension, which would not change it".to_owned()
+                        "the object exists and does not belong to the extension, so the extension would not change it".to_owned()
                     }
                 };
                 Some(with_note(objects::whole(ChangeKind::Changed, name.clone()), note))
             }
             (Plan::AwaitDeletion, Some(_)) => {
-                Some(with_note(created(), "it is being deleted, and will be created again".to_owned()))
+                Some(with_note(created(), "it is being deleted and will be recreated".to_owned()))
             }
             (_, Some(live)) => match self.cluster.apply(&check_body(&desired, live, &owner), true).await {
                 Ok(outcome) => objects::changed(name, live, &outcome),

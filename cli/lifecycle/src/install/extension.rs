@@ -11,7 +11,7 @@ use super::InstallArgs;
 /// Builds the extension. `file` is the content of the configuration file.
 ///
 /// # Errors
-/// The configuration is no object, or sets a value that a flag sets, too.
+/// The configuration is not an object, or sets a value that a flag sets, too.
 pub(super) fn extension(args: &InstallArgs, file: Option<Value>) -> Result<ClusterExtension, CliError> {
     let filter = CatalogFilter {
         package_name: args.package.clone(),
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(
             validation_errors(&odd),
             [
-                "metadata.name: \"Pipe\": allowed are lowercase letters, digits, - and ., at most 253",
+                "metadata.name: \"Pipe\": allowed: lowercase letters, digits, - and ., at most 253",
                 "spec.namespace: \"N_S\": namespace must be a valid DNS1123 label",
             ]
         );

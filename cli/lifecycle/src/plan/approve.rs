@@ -19,9 +19,9 @@ use crate::status::tree::installed;
 /// First lines of the command's help.
 pub const ABOUT: &str = "Approve the plan of an extension
 
-The command shows the plan of the next revision in short, as `olm plan` does, and writes its digest to the \
-annotation approved, or sets spec.approved of its ExtensionPlan if there is one. operator-controller then creates \
-exactly this revision: a bundle, a configuration or an object that has changed since is another plan and waits again.
+The command shows the plan of the next revision in short, as `olm plan` does, and writes its digest to the annotation \
+approved, or sets spec.approved of its ExtensionPlan if there is one. operator-controller then creates exactly this \
+revision: a bundle, a configuration or an object that has changed since then makes a different plan, which waits again.
 
 --version and --digest make sure that the plan is the one that was reviewed.";
 
@@ -29,7 +29,7 @@ exactly this revision: a bundle, a configuration or an object that has changed s
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
   0 success   1 operation failed or timed out   2 wrong usage
-  3 the plan is another one, or the change is refused   4 no bundle can be chosen
+  3 the plan is a different one, or the change is refused   4 no bundle can be chosen
 
 Examples:
   {olm} approve my-operator

@@ -50,7 +50,7 @@ pub(super) async fn find(
         Ok(all) => all,
         Err(failure @ CliError::Message(Code::Interrupted, _)) => return Err(failure),
         Err(failure) => {
-            say(&format!("warning: the plan is computed: {failure}"));
+            say(&format!("warning: cannot read the ExtensionPlans, so the plan is computed: {failure}"));
             return Ok(None);
         }
     };

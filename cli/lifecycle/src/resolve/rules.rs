@@ -138,8 +138,8 @@ mod tests {
         assert_eq!(
             invalid,
             [
-                "annotation ext.olm.operatorframework.io/upgrade-scope counts as patch: unknown value \"Minor\", allowed are \
-              patch, minor, major"
+                "annotation ext.olm.operatorframework.io/upgrade-scope counts as patch: unknown value \"Minor\", \
+                 allowed: patch, minor, major"
             ]
         );
         let rules = args(Some(DependencyMode::Check), &[]).rules(Some(&annotations)).unwrap();

@@ -22,7 +22,7 @@ fn existing<'e>(
     let name = &target.name;
     let extension = extension.ok_or_else(|| format!("{name} has been deleted"))?;
     if target.uid.is_some() && extension.uid() != target.uid {
-        return Err(format!("{name} has been deleted, and another ClusterExtension has its name now"));
+        return Err(format!("{name} has been deleted, and another ClusterExtension now has this name"));
     }
     if extension.metadata.deletion_timestamp.is_some() {
         return Err(format!("{name} is being deleted"));
@@ -233,7 +233,7 @@ mod tests {
         }
     }
 
-    fn underway_as(text: &str) -> Completion {
+    fn in_progress_with(text: &str) -> Completion {
         Completion::InProgress(text.to_owned())
     }
 
@@ -251,7 +251,7 @@ mod tests {
         let extension = extension(Some("pipe.v2"), &[INSTALLED, SUCCEEDED]);
         let old = || of_image(1, "r.example/pipe@old", &["Succeeded=True/Succeeded: done @1"]);
         let judged = |sets: &[ClusterObjectSet]| judge(&target, Some(&extension), sets, None);
-        assert_eq!(judged(&[old()]), underway_as("waiting for the new revision"));
+        assert_eq!(judged(&[old()]), in_progress_with("waiting for the new revision"));
         let installed = Completion::Complete("pipe is installed: pipe.v2, version 1.0.0".to_owned());
         assert_eq!(judged(&[old(), of_image(2, "r.example/pipe@new", &[])]), installed);
     }
@@ -271,15 +271,15 @@ mod tests {
         let stale =
             extension(Some("pipe.v1"), &[&INSTALLED.replace("@2", "@1"), &SUCCEEDED.replace("@2", "@1")]);
         let got = judge(&target, Some(&stale), &[old()], None);
-        assert_eq!(got, underway_as("operator-controller has not reconciled it yet"));
+        assert_eq!(got, in_progress_with("operator-controller has not reconciled it yet"));
         // It has observed the change, but the revision does not exist yet.
         let seen = extension(Some("pipe.v1"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target, Some(&seen), &[old()], None);
-        assert_eq!(got, underway_as("pipe.v1 is still installed, waiting for pipe.v2"));
+        assert_eq!(got, in_progress_with("pipe.v1 is still installed, waiting for pipe.v2"));
         // The revision exists, but the extension still mirrors the old one.
         let new = revision(2, "pipe.v2", "Active", &[]);
         let got = judge(&target, Some(&seen), &[new, old()], None);
-        assert_eq!(got, underway_as("revision pipe-2: not started yet"));
+        assert_eq!(got, in_progress_with("revision pipe-2: not started yet"));
         let rolling = [
             "Progressing=True/RollingOut: Revision 2.0.0 is rolling out. @1",
             "Available=False/ProbeFailure: Object Deployment.apps/v1 a/b: no replicas @1",
@@ -288,10 +288,10 @@ mod tests {
         let got = judge(&target, Some(&seen), &[old(), new.clone()], None);
         let expected =
             "revision pipe-2: Revision 2.0.0 is rolling out. Object Deployment.apps/v1 a/b: no replicas";
-        assert_eq!(got, underway_as(expected));
+        assert_eq!(got, in_progress_with(expected));
         let got = judge(&target, Some(&seen), &[old(), new], Some("phase deploy: Deployment a/b"));
         let expected = "revision pipe-2: Revision 2.0.0 is rolling out. phase deploy: Deployment a/b";
-        assert_eq!(got, underway_as(expected));
+        assert_eq!(got, in_progress_with(expected));
         let new = revision(2, "pipe.v2", "Active", &[SUCCEEDED]);
         let done = extension(Some("pipe.v2"), &[INSTALLED, SUCCEEDED]);
         let got = judge(&target, Some(&done), &[revision(1, "pipe.v1", "Archived", &[]), new], None);
@@ -325,13 +325,13 @@ mod tests {
     }
 
     #[test]
-    fn retrying_extension_is_underway() {
+    fn retrying_extension_is_in_progress() {
         let retrying = "Progressing=True/Retrying: no bundles found for package \"pipe\" @2";
         let got = judge(&target(None), Some(&extension(None, &[retrying])), &[], None);
-        assert_eq!(got, underway_as("retrying: no bundles found for package \"pipe\""));
+        assert_eq!(got, in_progress_with("retrying: no bundles found for package \"pipe\""));
         let none = "Installed=False/Failed: No bundle installed @2";
         let got = judge(&target(None), Some(&extension(None, &[none])), &[], None);
-        assert_eq!(got, underway_as("waiting for the new revision"));
+        assert_eq!(got, in_progress_with("waiting for the new revision"));
     }
 
     #[test]
@@ -376,7 +376,7 @@ mod tests {
         other.metadata.uid = Some("v".to_owned());
         assert_eq!(
             failed(Some(&other)),
-            "pipe has been deleted, and another ClusterExtension has its name now"
+            "pipe has been deleted, and another ClusterExtension now has this name"
         );
         let mut paused = extension(None, &[]);
         paused.metadata.annotations = Some([(annotations::EXT_PAUSED.to_owned(), "true".to_owned())].into());

@@ -31,12 +31,12 @@ use self::tree::ExtensionState;
 /// First lines of the command's help.
 pub const ABOUT: &str = "Show the health of extensions, including the object that blocks the rollout
 
-Without NAME, the command prints a table with one row per ClusterExtension. With NAME, it prints the extension as \
-a tree: its conditions, its revisions, their phases, and in these each object with the reason if it is not ready. \
-Readiness and ownership of objects are computed with operator-controller's functions, so the result does not \
-depend on the last status that the controller wrote.
+Without NAME, the command prints a table with one row per ClusterExtension. With NAME, it prints the extension as a \
+tree: its conditions, its revisions, their phases, and in these each object with the reason if it is not ready. \
+Readiness and ownership of objects are computed with operator-controller's functions, so the result does not depend on \
+the last status that the controller wrote.
 
-Objects that you may not read are listed without state. The command changes nothing.";
+Objects that you may not read are listed without a state. The command changes nothing.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]

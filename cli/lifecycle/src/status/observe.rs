@@ -91,7 +91,7 @@ pub enum Live {
 /// Reads the extension `name` with its revisions and objects.
 ///
 /// # Errors
-/// The extension does not exist, or it or its revisions cannot be read. Unreadable objects are no error.
+/// The extension does not exist, or it or its revisions cannot be read. Unreadable objects are not an error.
 pub async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, CliError> {
     let extension = extension(cluster, name, session).await?;
     let sets = revisions(cluster, name, session).await?;

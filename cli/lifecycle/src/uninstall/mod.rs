@@ -143,7 +143,7 @@ impl PlannedUninstall {
         match dependents(cluster, &observed.extension, session).await {
             Ok(dependents) => plan.dependents = dependents,
             Err(error @ CliError::Message(Code::Interrupted, _)) => return Err(error),
-            Err(error) => notes.push(format!("the extensions that require {name} are not known: {error}")),
+            Err(error) => notes.push(format!("cannot determine which extensions require {name}: {error}")),
         }
         let sets = observed.revisions.into_iter().map(|revision| revision.set).collect();
         Ok(Self { extension: observed.extension, notes, sets, plan: plan.counted(), keep_crds })
@@ -453,11 +453,11 @@ mod tests {
         let object = json!({"metadata": {"name": "pipe"}, "status": {"conditions": [blocked]}});
         let extension: ClusterExtension = serde_json::from_value(object).unwrap();
         let set: ClusterObjectSet = serde_json::from_value(json!({"metadata": {"name": "pipe-1"}})).unwrap();
-        let underway = |text: &str| Completion::InProgress(text.to_owned());
+        let in_progress = |text: &str| Completion::InProgress(text.to_owned());
         let got = deletion_progress("pipe", Some(&extension), &[&set]);
-        assert_eq!(got, underway("being deleted: cannot uninstall: 3 custom resources exist"));
+        assert_eq!(got, in_progress("being deleted: cannot uninstall: 3 custom resources exist"));
         let got = deletion_progress("pipe", None, &[&set]);
-        assert_eq!(got, underway("waiting for deletion of 1 revision, such as pipe-1"));
+        assert_eq!(got, in_progress("waiting for deletion of 1 revision, such as pipe-1"));
         assert_eq!(
             deletion_progress("pipe", None, &[]),
             Completion::Complete("pipe is uninstalled".to_owned())

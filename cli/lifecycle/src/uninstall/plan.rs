@@ -78,7 +78,10 @@ impl UninstallPlan {
         for revision in &observed.revisions {
             let phases = match &revision.content {
                 Err(why) => {
-                    warnings.push(format!("revision {} is not counted: {why}", revision.set.name_any()));
+                    warnings.push(format!(
+                        "the objects of revision {} are not counted: {why}",
+                        revision.set.name_any()
+                    ));
                     continue;
                 }
                 Ok(phases) => phases,
@@ -182,7 +185,7 @@ impl UninstallPlan {
                 self.crds.iter().filter(|one| one.kept == kept).map(OwnedCrd::line).collect();
             fields.list(0, key, &lines);
         }
-        fields.list(0, "Waits because", &self.dependents);
+        fields.list(0, "Blocked by", &self.dependents);
         if !self.dependents.is_empty() {
             let key = annotations::EXT_IGNORE_DEPENDENTS;
             fields.add(2, "Remedy", &format!("uninstall them first, or set annotation {key} to \"true\""));

@@ -49,7 +49,7 @@ impl StepContext<'_> {
         let mut fields = Fields::default();
         fields.add(0, "Bundle", &format!("{} of catalog {}", step.bundle, step.catalog));
         fields.list(0, "Changes", &prediction.changes);
-        fields.list(0, "In the way", &[prediction.problems, prediction.unsafe_crds].concat());
+        fields.list(0, "Blocked by", &[prediction.problems, prediction.unsafe_crds].concat());
         self.show(&format!("{}{written}\n", fields.text), session)?;
         Ok(written)
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use olm_api::annotations;
+use olm_cli_core::change::DryRun;
 use olm_cli_core::error::CliError;
 use olm_cli_core::object_access::{Dependents, ObjectAccess, ObjectId};
 use olm_cli_lifecycle::hardened;
@@ -11,10 +12,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::backup::{self, Backup};
-use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, from_classic, from_csv};
+use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, PAUSED, from_classic, from_csv};
 use super::super::plan::model::PackagePlan;
 use super::super::pods;
-use super::observe::{Live, classic, kept_webhooks, opening, resuming, saved};
+use super::observe::{Live, V1ALPHA1, classic, kept_webhooks, opening, resuming, saved};
 use super::state::{Observed, Step};
 
 /// Attempts of a write that conflicts with writes of classic OLM.
@@ -42,8 +43,9 @@ pub(crate) async fn take(
     match step {
         Step::CreateCatalogs(objects) | Step::CreateGrants(objects) => create(access, objects).await,
         Step::BackUp => back_up(access, plan, live).await,
-        // Subscriptions may own objects that are not in the plan, such as other Subscriptions.
-        Step::DeleteSubscription(id) => delete(access, id, Dependents::Orphan).await,
+        Step::PauseSubscription(id) => pause(access, id).await,
+        Step::DeleteSubscription(id) => delete_subscription(access, id).await,
+        Step::ClearInstallPlans(plans) => clear(access, &plan.namespace, plans).await,
         Step::HoldCsv(id) => hold(access, id).await,
         Step::KeepConversion(id) => keep_conversion(access, id).await,
         Step::Detach(objects) => detach(access, plan, objects).await,
@@ -59,10 +61,13 @@ pub(crate) async fn take(
         }
         Step::RenewCertificates(objects) => renew(access, objects).await,
         Step::Open => open(access, plan).await,
-        Step::DropBackup(_) => backup::delete(access, &plan.namespace, &plan.package).await,
+        Step::DropBackup(_) => {
+            resume_subscription(access, plan, backup).await?;
+            backup::delete(access, &plan.namespace, &plan.package).await
+        }
         Step::Refuse(_)
         | Step::AwaitCatalogs(_)
-        | Step::AwaitSubscriptionDeletion
+        | Step::AwaitSubscriptionDeletion(_)
         | Step::AwaitCsvDeletion
         | Step::AwaitInstallation(_)
         | Step::AwaitWebhooks(_)
@@ -90,6 +95,63 @@ async fn delete(access: &ObjectAccess<'_>, id: &ObjectId, dependents: Dependents
     }
     let why = "was replaced by another object of this name: run the command again";
     Err(CliError::operational(format!("{id} {why}")))
+}
+
+/// Stops upgrades by a Subscription, and waits until classic OLM has seen it: an upgrade that has begun becomes visible.
+async fn pause(access: &ObjectAccess<'_>, id: &ObjectId) -> Result<(), CliError> {
+    access.merge(id, &json!({ "spec": { "source": PAUSED } })).await?;
+    wait(access, WATCH_DELAY).await
+}
+
+/// Gives a paused Subscription the specification of the backup.
+///
+/// # Errors
+/// A call fails, or the backup has no Subscription.
+pub(crate) async fn resume_subscription(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    backup: Option<&Backup>,
+) -> Result<(), CliError> {
+    let id = classic(plan, "Subscription", &plan.subscription);
+    let Some(saved) = backup.and_then(Backup::subscription) else { return Ok(()) };
+    change(access, &id, |found| {
+        let mut patch = json!({ "spec": { "source": saved["spec"]["source"] } });
+        patch["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"].clone();
+        (found["spec"]["source"] == PAUSED).then_some(patch)
+    })
+    .await
+}
+
+/// Deletes the Subscription once classic OLM has surely seen that the ClusterServiceVersion is being deleted. The objects
+/// that it owns stay: some are not in the plan, such as other Subscriptions.
+async fn delete_subscription(access: &ObjectAccess<'_>, id: &ObjectId) -> Result<(), CliError> {
+    wait(access, WATCH_DELAY).await?;
+    delete(access, id, Dependents::Orphan).await
+}
+
+async fn wait(access: &ObjectAccess<'_>, time: Duration) -> Result<(), CliError> {
+    match access.dry_run {
+        true => Ok(()),
+        false => access.session().interruptible(tokio::time::sleep(time)).await,
+    }
+}
+
+/// Deletes InstallPlans that nobody approved. Before, other Subscriptions of such a plan become as they were before it:
+/// classic OLM makes a new plan for these only.
+async fn clear(access: &ObjectAccess<'_>, namespace: &str, plans: &[ObjectId]) -> Result<(), CliError> {
+    for subscription in access.list((V1ALPHA1, "Subscription"), namespace, None).await? {
+        let plan = subscription.pointer("/status/installPlanRef/uid").and_then(Value::as_str);
+        if plan.is_some_and(|uid| plans.iter().any(|plan| plan.uid == uid)) {
+            let installed = &subscription["status"]["installedCSV"];
+            let status = json!({ "currentCSV": installed, "installPlanRef": null, "installplan": null,
+                "state": if installed.is_string() { "AtLatestKnown" } else { "" } });
+            access.set_status(&ObjectId::of(&subscription), &status).await?;
+        }
+    }
+    for plan in plans {
+        delete(access, plan, Dependents::Delete).await?;
+    }
+    Ok(())
 }
 
 /// Replaces the finalizer of classic OLM by that of the migration, and deletes the ClusterServiceVersion in exactly this
@@ -181,9 +243,8 @@ async fn release(
     backup: Option<&Backup>,
     csv: &ObjectId,
 ) -> Result<(), CliError> {
-    let had_conversion = backup.and_then(Backup::csv).is_some_and(|csv| kept_webhooks(csv).is_some());
-    if had_conversion && !access.dry_run {
-        access.session().interruptible(tokio::time::sleep(WATCH_DELAY)).await?;
+    if backup.and_then(Backup::csv).is_some_and(|csv| kept_webhooks(csv).is_some()) {
+        wait(access, WATCH_DELAY).await?;
     }
     let left = plan.left.iter().map(|left| &left.object);
     let conditions: Vec<&ObjectId> = left.filter(|id| id.kind == "OperatorCondition").collect();
@@ -226,10 +287,23 @@ async fn restore(
         let conversion = json!({ "spec": { "conversion": saved["spec"]["conversion"] } });
         match access.get(id).await? {
             Some(live) => drop(access.merge(&ObjectId::of(&live), &conversion).await?),
-            None => drop(recreate(access, detached(saved)).await?),
+            None => drop(recreate_missing(access, detached(saved)).await?),
         }
     }
     Ok(())
+}
+
+/// Creates an object as [`recreate`] does, unless another client creates it at the same time: classic OLM and
+/// operator-controller make the permissions of an OperatorCondition themselves.
+///
+/// # Errors
+/// A call fails, and the object does not exist.
+pub(crate) async fn recreate_missing(access: &ObjectAccess<'_>, object: Value) -> Result<Value, CliError> {
+    let id = ObjectId { uid: String::new(), ..ObjectId::of(&object) };
+    match recreate(access, object).await {
+        Ok(created) => Ok(created),
+        Err(error) => access.get(&id).await?.ok_or(error),
+    }
 }
 
 /// Creates an object without owners that do not exist: the garbage collector would delete it.
@@ -296,8 +370,10 @@ async fn create_extension(
         None => {
             // The recorded UID is that of an extension that a rollback deleted.
             backup::record_extension(access, plan, None).await?;
+            backup::set_returned(access, plan, false).await?;
             let parsed = serde_json::from_value(extension.clone())?;
-            hardened::grant(access.cluster(), &parsed, None, access.session()).await?;
+            let dry_run = access.dry_run.then_some(DryRun::Server);
+            hardened::grant(access.cluster(), &parsed, dry_run, access.session()).await?;
             access.create(&extension).await.map(drop)
         }
         Some(found) => {

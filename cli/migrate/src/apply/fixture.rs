@@ -4,6 +4,7 @@ use olm_api::annotations;
 use olm_cli_core::object_access::ObjectId;
 use serde_json::{Value, json};
 
+use super::state::ClassicObject;
 use crate::plan::model::{PackagePlan, Reasoned};
 
 /// Object with a UID that consists of its kind and name.
@@ -14,6 +15,19 @@ pub(crate) fn id(api_version: &str, kind: &str, namespace: &str, name: &str) -> 
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         uid: format!("{kind}-{name}"),
+    }
+}
+
+/// Object of classic OLM that is as it should be.
+pub(crate) fn classic(id: &ObjectId, phase: &str) -> ClassicObject {
+    ClassicObject {
+        id: id.clone(),
+        phase: phase.to_owned(),
+        is_deleting: false,
+        is_held: false,
+        has_conversion: false,
+        is_paused: false,
+        finalizers: Vec::new(),
     }
 }
 

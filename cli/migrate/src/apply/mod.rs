@@ -7,6 +7,7 @@
 pub(crate) mod act;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod install_plans;
 mod jobs;
 pub(crate) mod observe;
 pub(crate) mod state;
@@ -31,12 +32,16 @@ use self::jobs::Job;
 use self::observe::{Live, observe};
 use self::state::{Observed, Step, decide};
 use super::backup::{self, Backup};
+use super::dependents;
 use super::plan::model::PackagePlan;
 use super::pods::{self, RestartedPod};
 use super::report::{MigrationReport, PackageResult};
 
 /// Number of times that a run takes the same kind of step, at most.
 const MAX_REPETITIONS: usize = 10;
+
+/// Part of the API server's answer if an admission webhook prevents a dry run.
+const NO_DRY_RUN: &str = "does not support dry run";
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Migrate packages of classic OLM to ClusterExtensions, without a restart
@@ -47,7 +52,8 @@ the ClusterExtension, which adopts exactly the objects of the plan, removes what
 version pin. Pods of the operator and of its operands are compared before and after: a restart that the plan does not \
 announce is an error.
 
-The plan is computed first, and again right before each further package. With --plan, it must equal the one that \
+The plan is computed first, and again right before each further package. The API server validates all writes of a \
+package in a dry run before the first one. With --plan, it must equal the one that \
 `olm migrate plan --to DIR` wrote. The command can be interrupted at any time, and continues when it is run again. The \
 operator runs all the time. `olm migrate rollback` returns to classic OLM.";
 
@@ -198,11 +204,9 @@ impl Run<'_> {
         let plan = self.plan;
         let outcome = match self.args.dry_run {
             _ if job.is_complete => {
-                let (namespace, package) = (&plan.namespace, &plan.package);
+                let id = plan.id();
                 say(&format!(
-                    "{namespace}/{package}: was migrated; to migrate it again, first delete its backup: Secret {}/{}",
-                    self.access.cluster().namespace(),
-                    backup::name(namespace, package, 1)
+                    "{id}: is migrated already; to return it to classic OLM: olm migrate rollback {id}"
                 ));
                 Ok(Outcome::default())
             }
@@ -223,6 +227,10 @@ impl Run<'_> {
     /// Takes the steps until nothing is left to do.
     async fn migrate(&self, mut backup: Option<Backup>) -> Result<Outcome, CliError> {
         let mut outcome = Outcome::default();
+        match backup {
+            Some(_) => self.check_kinds().await?,
+            None => self.check_writes().await?,
+        }
         let mut counts = StepCounts::new();
         loop {
             let remaining = self.remaining(backup.is_some());
@@ -277,6 +285,7 @@ impl Run<'_> {
     /// Takes the steps as dry runs, on a state that is not read again.
     async fn rehearse(&self, backup: Option<&Backup>) -> Result<Outcome, CliError> {
         let mut outcome = Outcome::default();
+        self.check_kinds().await?;
         let (mut observed, live) = self.observe(backup).await?;
         loop {
             let step = decide(self.plan, &observed);
@@ -291,10 +300,33 @@ impl Run<'_> {
                 _ => outcome.steps.push(step.text(self.plan)),
             }
             if self.access.dry_run {
-                self.act(&step, backup, (&observed, &live)).await?;
+                let what = format!("package {}: {}", self.plan.package, step.text(self.plan));
+                let checked = self.act(&step, backup, (&observed, &live)).await;
+                checked.map_err(|error| failed(error, &what, ""))?;
             }
             observed = observed.after(&step);
         }
+    }
+
+    /// Lets the API server validate all writes of a migration before the first one, with the rights of the user.
+    async fn check_writes(&self) -> Result<(), CliError> {
+        let access = ObjectAccess::new(self.access.cluster(), self.access.session(), true);
+        match (Run { access: &access, ..*self }).rehearse(None).await {
+            Err(CliError::Message(_, why)) if why.contains(NO_DRY_RUN) => {
+                say(&format!("warning: the writes are not checked before the first one: {why}"));
+                Ok(())
+            }
+            Err(CliError::Message(code, why)) => {
+                Err(CliError::Message(code, format!("{why}\nnothing has been changed")))
+            }
+            checked => checked.map(drop),
+        }
+    }
+
+    /// Names the kinds that cannot be listed, before the first write.
+    async fn check_kinds(&self) -> Result<(), CliError> {
+        let checked = dependents::of_plan(self.access, self.plan, true).await;
+        checked.map(drop).map_err(|error| failed(error, &format!("package {}", self.plan.package), ""))
     }
 
     async fn observe(&self, backup: Option<&Backup>) -> Result<(Observed, Live), CliError> {

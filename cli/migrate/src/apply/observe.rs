@@ -12,11 +12,12 @@ use olm_revision::plan::controller;
 use serde_json::Value;
 
 use super::super::backup::{self, Backup};
-use super::super::dependents::classic_dependents;
-use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, component, from_csv};
+use super::super::dependents;
+use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, PAUSED, component, from_csv};
 use super::super::objects::{CLASSIC, COPIED_FROM, package};
 use super::super::plan::model::PackagePlan;
 use super::super::rollback::is_recreated;
+use super::install_plans::{names, running, waiting};
 use super::state::{CatalogState, ClassicObject, ExtensionState, Observed};
 
 /// Version of Subscriptions, ClusterServiceVersions and InstallPlans.
@@ -75,11 +76,15 @@ pub(crate) async fn observe(
         }
     }
     let csvs = access.list((V1ALPHA1, "ClusterServiceVersion"), &plan.namespace, None).await?;
-    let (pending, dependents) = match &subscription {
-        Some(found) => (pending(access, found).await?, dependents(access, plan).await?),
-        None => (Vec::new(), Vec::new()),
+    let plans = access.list((V1ALPHA1, "InstallPlan"), &plan.namespace, None).await?;
+    let open_dependents = match &subscription {
+        Some(_) => open_dependents(access, plan).await?,
+        None => Vec::new(),
     };
     let saved = backup.into_iter().flat_map(|backup| [backup.subscription(), backup.csv()]).flatten();
+    let known: Vec<String> = saved.map(|object| ObjectId::of(object).uid).collect();
+    let saved_subscription = backup.and_then(Backup::subscription);
+    let waiting = waiting(plan, [subscription.as_ref(), saved_subscription], &plans);
     let is_attached = |id: &&ObjectId| {
         (csv.is_none() || id.kind != "OperatorCondition")
             && live.get(id).is_some_and(|object| from_csv(object, plan).is_some())
@@ -94,11 +99,12 @@ pub(crate) async fn observe(
         home: access.cluster().namespace().to_owned(),
         catalogs: catalogs(access, plan).await?,
         subscription: subscription.as_ref().map(classic_object),
-        pending,
-        upgrade: upgrade(plan, subscription.as_ref(), csv.as_ref(), &csvs),
+        running: running(subscription.as_ref(), &plans),
+        upgrade: upgrade(plan, (subscription.as_ref(), &known), csv.as_ref(), (&csvs, &waiting)),
+        waiting: waiting.iter().map(|plan| ObjectId::of(plan)).collect(),
         csv: csv_state,
-        known: saved.map(|object| ObjectId::of(object).uid).collect(),
-        dependents,
+        known,
+        dependents: open_dependents,
         attached,
         lost: lost(plan, backup, &live, &extension, recorded.is_some()),
         grants,
@@ -133,15 +139,14 @@ async fn unlisted(
     csv: &ObjectId,
 ) -> Result<Vec<ObjectId>, CliError> {
     let removed = plan.removed.iter().map(|removed| &removed.object);
-    let copies: Vec<&ObjectId> = removed.filter(|id| id.kind == csv.kind).collect();
-    let namespace = if copies.is_empty() { plan.namespace.as_str() } else { "" };
-    let owners: Vec<&str> = copies.into_iter().chain([csv]).map(|id| id.uid.as_str()).collect();
-    let found = classic_dependents(access, namespace).await?;
+    let copies = removed.filter(|id| id.kind == csv.kind);
+    let owners: Vec<&str> = copies.chain([csv]).map(|id| id.uid.as_str()).collect();
+    let found = dependents::of_plan(access, plan, false).await?;
     let is_owned = |object: &&Value| is_owned_by(object, &owners) && from_csv(object, plan).is_some();
     Ok(found.iter().filter(is_owned).map(ObjectId::of).collect())
 }
 
-fn is_owned_by(object: &Value, uids: &[&str]) -> bool {
+pub(super) fn is_owned_by(object: &Value, uids: &[&str]) -> bool {
     let owners = object["metadata"]["ownerReferences"].as_array();
     owners.into_iter().flatten().any(|owner| owner["uid"].as_str().is_some_and(|uid| uids.contains(&uid)))
 }
@@ -154,7 +159,16 @@ pub(crate) fn classic_object(object: &Value) -> ClassicObject {
         is_deleting: !object["metadata"]["deletionTimestamp"].is_null(),
         is_held: !object["metadata"]["deletionTimestamp"].is_null() && is_held(object),
         has_conversion: kept_webhooks(object).is_some(),
+        is_paused: object["kind"] == "Subscription" && object["spec"]["source"] == PAUSED,
+        finalizers: foreign_finalizers(object),
     }
+}
+
+/// Finalizers that neither classic OLM nor Kubernetes nor the migration sets.
+fn foreign_finalizers(object: &Value) -> Vec<String> {
+    let all = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let known = [FINALIZER, CLEANUP, finalizers::ORPHAN, "foregroundDeletion"];
+    all.filter(|name| !known.contains(name)).map(str::to_owned).collect()
 }
 
 /// Reports whether an object has the finalizer of the migration, and neither that of classic OLM nor that of the garbage
@@ -166,12 +180,13 @@ fn is_held(object: &Value) -> bool {
 }
 
 /// Sign of an upgrade by classic OLM. While the Subscription exists, it must have installed the ClusterServiceVersion of
-/// the plan, and nothing else. `csvs` are those of the namespace.
+/// the plan, and nothing else, except for an upgrade in one of the `waiting` InstallPlans. One of a rollback that did not
+/// end, which has none of the UIDs `known`, may have no status yet. `csvs` are those of the namespace.
 fn upgrade(
     plan: &PackagePlan,
-    subscription: Option<&Value>,
+    (subscription, known): (Option<&Value>, &[String]),
     csv: Option<&Value>,
-    csvs: &[Value],
+    (csvs, waiting): (&[Value], &[&Value]),
 ) -> Option<String> {
     let expected = plan.csv.as_str();
     if let Some(next) = csvs.iter().find(|csv| csv["spec"]["replaces"] == expected) {
@@ -182,9 +197,14 @@ fn upgrade(
         return Some(format!("{} is another version of {}", ObjectId::of(other), plan.package));
     }
     let subscription = subscription.filter(|found| found["metadata"]["deletionTimestamp"].is_null())?;
+    let is_known = known.is_empty() || known.contains(&ObjectId::of(subscription).uid);
+    if !is_known && subscription["spec"]["source"] == PAUSED {
+        return None;
+    }
     for field in ["installedCSV", "currentCSV"] {
         let found = subscription["status"][field].as_str().unwrap_or_default();
-        if found != expected {
+        let is_waiting = field == "currentCSV" && waiting.iter().any(|plan| names(plan).contains(&found));
+        if found != expected && !is_waiting {
             let id = ObjectId::of(subscription);
             return Some(format!("{id}: status.{field} is {found:?}, expected {expected}"));
         }
@@ -211,21 +231,8 @@ pub(crate) fn kept_webhooks(csv: &Value) -> Option<Vec<&Value>> {
     (kept.len() < all.len()).then_some(kept)
 }
 
-/// InstallPlans of the Subscription that are neither complete nor failed.
-async fn pending(access: &ObjectAccess<'_>, subscription: &Value) -> Result<Vec<String>, CliError> {
-    let uid = subscription["metadata"]["uid"].as_str().unwrap_or_default();
-    let namespace = subscription["metadata"]["namespace"].as_str().unwrap_or_default();
-    let plans = access.list((V1ALPHA1, "InstallPlan"), namespace, None).await?;
-    let is_of_subscription = |plan: &&Value| is_owned_by(plan, &[uid]);
-    let is_open = |plan: &&Value| !matches!(plan["status"]["phase"].as_str(), Some("Complete" | "Failed"));
-    let open = plans.iter().filter(is_of_subscription).filter(is_open);
-    Ok(open
-        .map(|plan| format!("{namespace}/{}", plan["metadata"]["name"].as_str().unwrap_or_default()))
-        .collect())
-}
-
 /// Packages of `plan.after` that classic OLM still has, as `namespace/package`.
-async fn dependents(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<Vec<String>, CliError> {
+async fn open_dependents(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<Vec<String>, CliError> {
     if plan.after.is_empty() {
         return Ok(Vec::new());
     }
@@ -351,8 +358,9 @@ pub(crate) fn opening(plan: &PackagePlan) -> Option<Value> {
 /// while it does not own its objects.
 pub(crate) fn resuming(plan: &PackagePlan) -> Value {
     let pin = merge_patch(&plan.opened["spec"], &plan.extension["spec"]);
+    let policy = &plan.opened["metadata"]["annotations"][annotations::EXT_UNINSTALL_POLICY];
     serde_json::json!({
-        "metadata": { "annotations": { (annotations::EXT_PAUSED): null } },
+        "metadata": { "annotations": { (annotations::EXT_PAUSED): null, (annotations::EXT_UNINSTALL_POLICY): policy } },
         "spec": pin.unwrap_or_else(|| serde_json::json!({})),
     })
 }

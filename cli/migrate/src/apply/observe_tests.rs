@@ -53,7 +53,8 @@ fn extension_paused_by_rollback_is_pinned_until_it_owns_all_adopted_objects() {
     let state = |found: &Value, live: &Live| extension_state(&plan(), Some("u"), Some(found), live);
     assert_eq!(state(&opened, &released), ExtensionState::Paused(ObjectId::of(&opened)));
     let patch = resuming(&plan());
-    let expected = json!({"metadata": {"annotations": {(annotations::EXT_PAUSED): null}},
+    let expected = json!({"metadata": {"annotations": {(annotations::EXT_PAUSED): null,
+            (annotations::EXT_UNINSTALL_POLICY): null}},
         "spec": {"source": {"catalog": {"version": "1.0.0"}}}});
     assert_eq!(patch, expected);
     let pinned = extension(|extension| extension["metadata"]["annotations"] = json!({"note": "a"}));
@@ -116,6 +117,17 @@ fn upgrades_by_classic_are_found() {
     let (old, new) = ("lamp.v1.0.0", "lamp.v2.0.0");
     let both = [csv.clone(), next.clone()];
     let phase = "ClusterServiceVersion ns/lamp.v1.0.0: phase";
+    let waiting = json!({"kind": "InstallPlan", "metadata": {"namespace": "ns", "name": "install-2"},
+        "spec": {"approved": false, "clusterServiceVersionNames": [new]}, "status": {"phase": "RequiresApproval"}});
+    let found = upgrade(&plan(), (Some(&subscription(old, new)), &[]), Some(&csv), (&both[..1], &[&waiting]));
+    assert_eq!(found, None);
+    let mut returning = subscription("", "");
+    returning["metadata"]["uid"] = json!("new");
+    returning["spec"] = json!({"source": PAUSED});
+    let known = ["old".to_owned()];
+    assert_eq!(upgrade(&plan(), (Some(&returning), &known), None, (&[], &[])), None);
+    returning["spec"] = json!({"source": "hub"});
+    assert!(upgrade(&plan(), (Some(&returning), &known), None, (&[], &[])).is_some());
     for (subscription, csv, csvs, expected) in [
         (Some(subscription(old, old)), Some(&csv), &both[..1], None),
         (None, None, &both[..1], None),
@@ -136,7 +148,7 @@ fn upgrades_by_classic_are_found() {
             Some(format!("{phase} Failed, expected Succeeded")),
         ),
     ] {
-        assert_eq!(upgrade(&plan(), subscription.as_ref(), csv, csvs), expected);
+        assert_eq!(upgrade(&plan(), (subscription.as_ref(), &[]), csv, (csvs, &[])), expected);
     }
 }
 
@@ -166,7 +178,7 @@ fn other_version_of_the_package_is_an_upgrade() {
         (csv(next, copy), false),
     ] {
         let why = "ClusterServiceVersion ns/lamp.v2.0.0 is another version of lamp".to_owned();
-        let found = upgrade(&plan(), None, None, std::slice::from_ref(&other));
+        let found = upgrade(&plan(), (None, &[]), None, (std::slice::from_ref(&other), &[]));
         assert_eq!(found, Some(why).filter(|_| is_upgrade), "{other}");
     }
 }

@@ -27,6 +27,10 @@ pub(crate) struct ClassicObject {
     pub(crate) is_held: bool,
     /// `true` if the ClusterServiceVersion has conversion webhooks.
     pub(crate) has_conversion: bool,
+    /// `true` if the Subscription names no CatalogSource that exists: classic OLM upgrades nothing.
+    pub(crate) is_paused: bool,
+    /// Finalizers that classic OLM and Kubernetes do not set.
+    pub(crate) finalizers: Vec<String>,
 }
 
 /// State of the ClusterExtension.
@@ -59,8 +63,10 @@ pub(crate) struct Observed {
     pub(crate) home: String,
     pub(crate) catalogs: CatalogState,
     pub(crate) subscription: Option<ClassicObject>,
-    /// InstallPlans of the Subscription that are not complete.
-    pub(crate) pending: Vec<String>,
+    /// InstallPlans of the Subscription that classic OLM executes.
+    pub(crate) running: Vec<String>,
+    /// InstallPlans of an upgrade that nobody has approved.
+    pub(crate) waiting: Vec<ObjectId>,
     /// Sign of an upgrade by classic OLM.
     pub(crate) upgrade: Option<String>,
     pub(crate) csv: Option<ClassicObject>,
@@ -96,9 +102,13 @@ pub(crate) enum Step {
     BackUp,
     /// Deletes the backup of a migration that has changed nothing. Contains the reason.
     DropBackup(String),
+    /// Makes the Subscription name a CatalogSource that does not exist: classic OLM resolves nothing, and upgrades nothing.
+    PauseSubscription(ObjectId),
     /// Deletes the Subscription, but not the objects that it owns.
     DeleteSubscription(ObjectId),
-    AwaitSubscriptionDeletion,
+    AwaitSubscriptionDeletion(String),
+    /// Deletes InstallPlans of an upgrade that nobody has approved. Classic OLM makes new ones for other Subscriptions.
+    ClearInstallPlans(Vec<ObjectId>),
     /// Deletes the ClusterServiceVersion, which stays with a finalizer of the migration. Classic OLM does nothing about a
     /// ClusterServiceVersion that is being deleted without its own finalizer.
     HoldCsv(ObjectId),
@@ -138,10 +148,12 @@ impl Step {
             Self::AwaitCatalogs(_) => "wait for the ClusterCatalog".to_owned(),
             Self::BackUp => "write the backup".to_owned(),
             Self::DropBackup(_) => "delete the backup".to_owned(),
+            Self::PauseSubscription(id) => format!("stop upgrades by {id}"),
             Self::DeleteSubscription(id) => format!("delete {id}"),
-            Self::AwaitSubscriptionDeletion => {
+            Self::AwaitSubscriptionDeletion(_) => {
                 format!("wait for the deletion of Subscription {}/{}", plan.namespace, plan.subscription)
             }
+            Self::ClearInstallPlans(plans) => format!("delete {}, which nobody approved", named(plans)),
             Self::HoldCsv(csv) => format!("delete {csv}, held by a finalizer"),
             Self::KeepConversion(csv) => format!("remove the conversion webhooks from {csv}"),
             Self::Detach(objects) => format!("detach {} from classic OLM", named(objects)),
@@ -165,10 +177,11 @@ impl Step {
     /// Reports whether the step only waits, and the state of what it waits for.
     pub(crate) fn awaited(&self) -> Option<&str> {
         match self {
-            Self::AwaitCatalogs(state) | Self::AwaitInstallation(state) | Self::AwaitWebhooks(state) => {
-                Some(state)
-            }
-            Self::AwaitSubscriptionDeletion | Self::AwaitCsvDeletion => Some("being deleted"),
+            Self::AwaitCatalogs(state)
+            | Self::AwaitInstallation(state)
+            | Self::AwaitWebhooks(state)
+            | Self::AwaitSubscriptionDeletion(state) => Some(state),
+            Self::AwaitCsvDeletion => Some("being deleted"),
             _ => None,
         }
     }
@@ -193,8 +206,8 @@ fn before_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     if installed.phase != "Succeeded" {
         return Step::Refuse(format!("{}: phase {}, expected Succeeded", installed.id, installed.phase));
     }
-    if let Some(pending) = pending(observed) {
-        return Step::Refuse(pending);
+    if let Some(running) = running(observed) {
+        return Step::Refuse(running);
     }
     if let Some(upgrade) = &observed.upgrade {
         return Step::Refuse(format!("{upgrade}: wait for the upgrade, and run `olm migrate plan` again"));
@@ -225,24 +238,28 @@ fn before_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     Step::BackUp
 }
 
-/// Reason for which a pending InstallPlan prevents the migration.
-fn pending(observed: &Observed) -> Option<String> {
-    let first = observed.pending.first()?;
-    Some(format!("InstallPlan {first} is not complete: approve it and wait for it, or delete it"))
+/// Reason for which an InstallPlan prevents the migration.
+fn running(observed: &Observed) -> Option<String> {
+    let first = observed.running.first()?;
+    Some(format!("classic OLM executes InstallPlan {first}: wait until it is complete, then plan again"))
 }
 
 /// Reason for which the present Subscription or ClusterServiceVersion prevents the next step. A ClusterServiceVersion that
 /// was created again is deleted like the first one.
 fn changed_by_classic(plan: &PackagePlan, observed: &Observed) -> Option<Step> {
+    let is_known = |found: &&ClassicObject| observed.known.contains(&found.id.uid);
     let subscription = observed.subscription.as_ref();
-    if let Some(id) = subscription.map(|found| &found.id).filter(|id| !observed.known.contains(&id.uid)) {
+    // A rollback that did not end created the paused one.
+    if let Some(found) = subscription.filter(|found| !is_known(found) && !found.is_paused) {
         return Some(Step::Refuse(format!(
-            "{id} was created again after its deletion: remove it from its source, such as a GitOps repository, delete it \
-             with `kubectl delete`, and run the command again"
+            "{} was created again after its deletion: remove it from its source, such as a GitOps repository, delete it \
+             with `kubectl delete`, and run the command again",
+            found.id
         )));
     }
     let upgrade = observed.upgrade.as_ref()?;
-    Some(match subscription.filter(|found| !found.is_deleting) {
+    let is_unchanged = observed.csv.as_ref().is_none_or(|csv| !csv.is_deleting);
+    Some(match subscription.filter(|found| is_known(found) && !found.is_deleting && is_unchanged) {
         Some(_) => Step::DropBackup(format!("classic OLM has upgraded the package: {upgrade}")),
         None => Step::Refuse(format!(
             "classic OLM has upgraded the package: {upgrade}: return with `olm migrate rollback {}/{}`, wait for the \
@@ -259,14 +276,7 @@ fn after_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     if observed.extension == ExtensionState::Foreign {
         return Step::Refuse(foreign(plan, observed));
     }
-    if let Some(subscription) = &observed.subscription {
-        return match pending(observed) {
-            _ if subscription.is_deleting => Step::AwaitSubscriptionDeletion,
-            Some(pending) => Step::Refuse(pending),
-            None => Step::DeleteSubscription(subscription.id.clone()),
-        };
-    }
-    if let Some(step) = csv_step(observed) {
+    if let Some(step) = away_from_classic(observed) {
         return step;
     }
     if !observed.attached.is_empty() {
@@ -323,11 +333,43 @@ pub(crate) fn foreign(plan: &PackagePlan, observed: &Observed) -> String {
     )
 }
 
-/// Next step while the ClusterServiceVersion exists.
+/// Next step while classic OLM has objects of the package. The deletion of the ClusterServiceVersion begins before that of
+/// the Subscription: without `spec.config`, classic OLM would write the Deployments again.
+fn away_from_classic(observed: &Observed) -> Option<Step> {
+    let subscription = observed.subscription.as_ref();
+    let installed = observed.csv.as_ref().filter(|csv| !csv.is_deleting);
+    if let Some(found) = subscription.filter(|found| !found.is_deleting && installed.is_some()) {
+        match running(observed) {
+            Some(running) => return Some(Step::Refuse(running)),
+            None if !found.is_paused => return Some(Step::PauseSubscription(found.id.clone())),
+            None => {}
+        }
+    }
+    if let Some(csv) = installed {
+        return Some(Step::HoldCsv(csv.id.clone()));
+    }
+    match subscription {
+        Some(found) if !found.is_deleting => return Some(Step::DeleteSubscription(found.id.clone())),
+        Some(found) if found.finalizers.is_empty() => {
+            return Some(Step::AwaitSubscriptionDeletion("being deleted".to_owned()));
+        }
+        Some(found) => {
+            let finalizers = found.finalizers.join(", ");
+            let state = format!("{} waits for the controllers of its finalizers: {finalizers}", found.id);
+            return Some(Step::AwaitSubscriptionDeletion(state));
+        }
+        None => {}
+    }
+    if !observed.waiting.is_empty() {
+        return Some(Step::ClearInstallPlans(observed.waiting.clone()));
+    }
+    csv_step(observed)
+}
+
+/// Next step while the ClusterServiceVersion is being deleted.
 pub(crate) fn csv_step(observed: &Observed) -> Option<Step> {
     let csv = observed.csv.as_ref()?;
     Some(match csv {
-        csv if !csv.is_deleting => Step::HoldCsv(csv.id.clone()),
         csv if csv.is_held && csv.has_conversion => Step::KeepConversion(csv.id.clone()),
         _ if !observed.attached.is_empty() => Step::Detach(observed.attached.clone()),
         csv if csv.is_held => Step::ReleaseCsv(csv.id.clone()),
@@ -346,7 +388,13 @@ impl Observed {
                 let objects = [&self.subscription, &self.csv];
                 self.known = objects.into_iter().flatten().map(|object| object.id.uid.clone()).collect();
             }
-            Step::DeleteSubscription(_) | Step::AwaitSubscriptionDeletion => self.subscription = None,
+            Step::PauseSubscription(_) => {
+                if let Some(subscription) = &mut self.subscription {
+                    subscription.is_paused = true;
+                }
+            }
+            Step::DeleteSubscription(_) | Step::AwaitSubscriptionDeletion(_) => self.subscription = None,
+            Step::ClearInstallPlans(_) => self.waiting.clear(),
             Step::HoldCsv(_) => self.change_csv(|csv| (csv.is_deleting, csv.is_held) = (true, true)),
             Step::KeepConversion(_) => self.change_csv(|csv| csv.has_conversion = false),
             Step::Detach(_) => self.attached.clear(),

@@ -1,15 +1,18 @@
-use super::super::fixture::{id, plan};
+use super::super::fixture::{classic, id, plan};
 use super::*;
 use serde_json::json;
 
 fn subscription() -> ClassicObject {
-    let id = id("operators.coreos.com/v1alpha1", "Subscription", "ns", "lamp");
-    ClassicObject { id, phase: String::new(), is_deleting: false, is_held: false, has_conversion: false }
+    classic(&id("operators.coreos.com/v1alpha1", "Subscription", "ns", "lamp"), "")
 }
 
 fn csv(phase: &str) -> ClassicObject {
     let id = id("operators.coreos.com/v1alpha1", "ClusterServiceVersion", "ns", "lamp.v1.0.0");
-    ClassicObject { id, phase: phase.to_owned(), is_deleting: false, is_held: false, has_conversion: true }
+    ClassicObject { has_conversion: true, ..classic(&id, phase) }
+}
+
+fn install_plan() -> ObjectId {
+    id("operators.coreos.com/v1alpha1", "InstallPlan", "ns", "install-2")
 }
 
 /// Package before its migration, with something to do for each step.
@@ -20,7 +23,8 @@ fn installed_by_classic() -> Observed {
         home: "olmv1-system".to_owned(),
         catalogs: CatalogState { missing: vec![catalog], unserved: vec!["hub: unpacking".to_owned()] },
         subscription: Some(subscription()),
-        pending: Vec::new(),
+        running: Vec::new(),
+        waiting: vec![install_plan()],
         upgrade: None,
         csv: Some(csv("Succeeded")),
         known: Vec::new(),
@@ -51,12 +55,14 @@ fn steps(mut observed: Observed) -> Vec<String> {
     }
 }
 
-const ALL: [&str; 16] = [
+const ALL: [&str; 18] = [
     "CreateCatalogs",
     "AwaitCatalogs",
     "BackUp",
-    "DeleteSubscription",
+    "PauseSubscription",
     "HoldCsv",
+    "DeleteSubscription",
+    "ClearInstallPlans",
     "KeepConversion",
     "Detach",
     "ReleaseCsv",
@@ -89,9 +95,9 @@ fn migration_continues_from_each_step() {
 #[test]
 fn migration_step_interrupted_by_kill_is_repeated() {
     let backed_up = || {
-        let observed = installed_by_classic();
-        let mut observed = observed.after(&Step::BackUp);
+        let mut observed = installed_by_classic().after(&Step::BackUp);
         observed.subscription = None;
+        observed.waiting.clear();
         observed
     };
     let next = |change: &dyn Fn(&mut Observed)| {
@@ -100,19 +106,36 @@ fn migration_step_interrupted_by_kill_is_repeated() {
         decide(&plan(), &observed)
     };
     let account = || vec![plan().adopted[1].clone()];
-    let gone = |observed: &mut Observed| observed.csv = None;
     let held =
         || ClassicObject { is_deleting: true, is_held: true, has_conversion: false, ..csv("Succeeded") };
     // Killed while the garbage collector removes owner references to the Subscription.
     let deleting = || ClassicObject { is_deleting: true, ..subscription() };
     let step = next(&|observed| {
         observed.subscription = Some(deleting());
-        observed.pending = vec!["ns/a".to_owned()];
+        observed.csv = Some(held());
+        observed.running = vec!["ns/a".to_owned()];
     });
-    assert_eq!(step, Step::AwaitSubscriptionDeletion);
+    assert_eq!(step, Step::AwaitSubscriptionDeletion("being deleted".to_owned()));
+    let step = next(&|observed| {
+        let finalizers = vec!["example.com/backup".to_owned()];
+        observed.subscription = Some(ClassicObject { finalizers, ..deleting() });
+        observed.csv = Some(held());
+    });
+    let state = "Subscription ns/lamp waits for the controllers of its finalizers: example.com/backup";
+    assert_eq!(step.awaited(), Some(state));
+    // Killed after the deletion of the ClusterServiceVersion began, and after that of the Subscription.
+    let step = next(&|observed| {
+        observed.subscription = Some(ClassicObject { is_paused: true, ..subscription() });
+        observed.csv = Some(held());
+    });
+    assert_eq!(step, Step::DeleteSubscription(subscription().id));
+    let step = next(&|observed| {
+        observed.csv = Some(held());
+        observed.waiting = vec![install_plan()];
+    });
+    assert_eq!(step, Step::ClearInstallPlans(vec![install_plan()]));
     // Killed between the finalizer and the deletion.
-    let step = next(&|observed| observed.attached = account());
-    assert_eq!(step, Step::HoldCsv(csv("").id));
+    assert_eq!(next(&|observed| observed.attached = account()), Step::HoldCsv(csv("").id));
     // Killed between two patches.
     let step = next(&|observed| (observed.csv, observed.attached) = (Some(held()), account()));
     assert_eq!(step, Step::Detach(account()));
@@ -127,13 +150,13 @@ fn migration_step_interrupted_by_kill_is_repeated() {
     assert_eq!(step, Step::AwaitCsvDeletion);
     // Killed after the release, before the OperatorCondition was detached.
     let step = next(&|observed| {
-        gone(observed);
+        observed.csv = None;
         observed.attached = account();
         observed.lost = account();
     });
     assert_eq!(step, Step::Detach(account()));
     let step = next(&|observed| {
-        gone(observed);
+        observed.csv = None;
         observed.attached.clear();
         observed.lost = account();
     });
@@ -144,6 +167,7 @@ fn migration_step_interrupted_by_kill_is_repeated() {
 fn blocked_extension_gets_the_digest_of_the_present_objects_once() {
     let mut observed = installed_by_classic().after(&Step::BackUp);
     (observed.subscription, observed.csv) = (None, None);
+    observed.waiting.clear();
     observed.attached.clear();
     observed.grants.clear();
     let mut next = |digest: &str| {
@@ -160,9 +184,10 @@ fn extension_that_a_rollback_paused_is_pinned_and_resumed() {
     let extension = id("olm.operatorframework.io/v1", "ClusterExtension", "", "lamp");
     let mut observed = installed_by_classic().after(&Step::BackUp);
     (observed.subscription, observed.csv) = (None, None);
+    observed.waiting.clear();
     observed.extension = ExtensionState::Paused(extension.clone());
     let mut expected = vec!["Detach", "CreateGrants", "Resume"];
-    expected.extend(&ALL[10..]);
+    expected.extend(&ALL[12..]);
     assert_eq!(steps(observed), expected);
     let text = Step::Resume(extension).text(&plan());
     assert_eq!(text, "resume ClusterExtension lamp, pinned to version 1.0.0");
@@ -183,8 +208,8 @@ fn migration_of_unhealthy_or_changed_package_is_refused() {
     assert_eq!(with(&|observed| observed.csv = None), "ClusterServiceVersion ns/lamp.v1.0.0 does not exist");
     let why = "ClusterServiceVersion ns/lamp.v1.0.0: phase Failed, expected Succeeded";
     assert_eq!(with(&|observed| observed.csv = Some(csv("Failed"))), why);
-    let why = "InstallPlan ns/a is not complete: approve it and wait for it, or delete it";
-    assert_eq!(with(&|observed| observed.pending = vec!["ns/a".to_owned()]), why);
+    let why = "classic OLM executes InstallPlan ns/a: wait until it is complete, then plan again";
+    assert_eq!(with(&|observed| observed.running = vec!["ns/a".to_owned()]), why);
     let why = "lamp is required by ns/pipe: migrate them before, with `olm migrate apply ns/pipe ns/lamp`";
     assert_eq!(with(&|observed| observed.dependents = vec!["ns/pipe".to_owned()]), why);
     let why = "ClusterExtension lamp exists already: delete or rename it";
@@ -202,12 +227,31 @@ fn migration_of_unhealthy_or_changed_package_is_refused() {
         observed.known = vec!["old".to_owned()];
     };
     assert!(with(&again).starts_with("Subscription ns/lamp was created again after its deletion: remove it"));
+    // A rollback that did not end created it.
+    let mut returning = installed_by_classic().after(&Step::BackUp);
+    returning.known = vec!["old".to_owned()];
+    returning.subscription = Some(ClassicObject { is_paused: true, ..subscription() });
+    assert_eq!(decide(&plan(), &returning), Step::HoldCsv(csv("").id));
+    returning.csv = None;
+    assert_eq!(decide(&plan(), &returning), Step::DeleteSubscription(subscription().id));
+}
+
+#[test]
+fn approved_upgrade_that_began_before_the_pause_refuses_migration() {
+    let mut observed = installed_by_classic().after(&Step::BackUp);
+    observed.running = vec!["ns/a".to_owned()];
+    for is_paused in [false, true] {
+        observed.subscription = Some(ClassicObject { is_paused, ..subscription() });
+        let Step::Refuse(why) = decide(&plan(), &observed) else { panic!("not refused") };
+        assert!(why.starts_with("classic OLM executes InstallPlan ns/a"), "{why}");
+    }
 }
 
 #[test]
 fn backup_is_no_longer_needed_once_classic_objects_are_deleted() {
     let mut observed =
         installed_by_classic().after(&Step::BackUp).after(&Step::DeleteSubscription(subscription().id));
+    observed.waiting.clear();
     observed.extension = ExtensionState::Foreign;
     let why = |observed: &Observed| match decide(&plan(), observed) {
         Step::Refuse(why) => why,
@@ -241,19 +285,24 @@ fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
         change(&mut observed);
         decide(&plan(), &observed)
     };
-    let gone = |observed: &mut Observed| observed.subscription = None;
     // Upgraded after the backup, before the deletion of the Subscription.
     assert_eq!(next(&|observed| observed.upgrade = replaced()), Step::DropBackup(why.to_owned()));
+    // Upgraded after the deletion of the ClusterServiceVersion began.
+    let step = next(&|observed| {
+        observed.csv = Some(ClassicObject { is_deleting: true, ..csv("Succeeded") });
+        observed.upgrade = replaced();
+    });
+    assert_eq!(step, Step::Refuse(rolled_back.clone()));
     // Upgraded while the Subscription was deleted.
     let step = next(&|observed| {
-        gone(observed);
+        observed.csv = None;
         observed.upgrade = replaced();
     });
     assert_eq!(step, Step::Refuse(rolled_back));
     // A ClusterServiceVersion of the same name was created again, for example by a rollback.
     let again = || ClassicObject { id: ObjectId { uid: "new".to_owned(), ..csv("").id }, ..csv("Succeeded") };
     let step = next(&|observed| {
-        gone(observed);
+        observed.csv = None;
         observed.csv = Some(again());
     });
     assert_eq!(step, Step::HoldCsv(again().id));

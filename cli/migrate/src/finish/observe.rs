@@ -44,9 +44,12 @@ pub(super) async fn read(access: &ObjectAccess<'_>, backups: &[(String, String)]
     }
     let is_listed =
         |object: &Value| PART_KINDS.iter().chain([&DEPLOYMENT]).any(|(_, kind)| object["kind"] == *kind);
-    found
-        .others
-        .extend(classic_dependents(access, "").await?.into_iter().filter(|object| !is_listed(object)));
+    let dependents = classic_dependents(access, "").await?;
+    // Objects of such a kind would be deleted with their owner.
+    if let Some(kind) = dependents.unlisted.into_iter().next() {
+        return Err(CliError::operational(kind.why));
+    }
+    found.others.extend(dependents.objects.into_iter().filter(|object| !is_listed(object)));
     found.deployments = access.list(DEPLOYMENT, "", None).await?;
     let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
     found.crds = access.metadata(crd, "", None).await?;

@@ -10,7 +10,6 @@ use olm_cli_core::controller::Controller;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::manifest::validation_errors;
 use olm_cli_core::object_access::ObjectId;
-use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, Cluster};
 use olm_cli_lifecycle::rendering::{self, RenderSettings, Rendered};
@@ -27,7 +26,7 @@ use super::grants::grants;
 use super::model::{PackagePlan, Reasoned};
 use super::observe::Observer;
 use crate::classify::{PackageReport, classify};
-use crate::objects::{CLASSIC, Csv, Key, Objects, Offer, OperatorGroup, Subscription};
+use crate::objects::{CLASSIC, Csv, InstallPlan, Key, Objects, Offer, OperatorGroup, Subscription};
 use crate::{read, rule};
 
 /// State of classic OLM and of v1 in a cluster.
@@ -63,6 +62,7 @@ impl<'a> PlanContext<'a> {
         session: &'a Session,
     ) -> Result<PlanContext<'a>, CliError> {
         let mut objects = read::from_cluster(cluster, session).await?;
+        read::migrations(cluster, &mut objects, session).await?;
         let wanted = objects.installed();
         objects.offered = Some(if catalogs.is_empty() {
             let names: Vec<String> = objects.catalogs.keys().cloned().collect();
@@ -90,7 +90,7 @@ impl<'a> PlanContext<'a> {
         Ok(context)
     }
 
-    /// Looks for the installed bundles of CatalogSources that are no ClusterCatalogs in their images. A bundle that is
+    /// Looks for the installed bundles of CatalogSources that are not ClusterCatalogs in their images. A bundle that is
     /// not there becomes a finding.
     async fn look_into_sources(&mut self) -> Result<(), CliError> {
         let is_new =
@@ -102,16 +102,24 @@ impl<'a> PlanContext<'a> {
             }
         }
         let offered = self.objects.offered.get_or_insert_default();
+        let mut failed: BTreeMap<String, String> = BTreeMap::new();
         for (image, bundles) in wanted {
             match read::offered(std::slice::from_ref(&image), &bundles, self.access, self.session).await {
                 Ok(found) => offered.extend(found),
                 Err(error @ CliError::Message(Code::Interrupted, _)) => return Err(error),
-                Err(error) => say(&format!("warning: catalog {image} is not read: {error}")),
+                Err(error) => failed.extend(bundles.into_iter().map(|name| (name, error.to_string()))),
             }
         }
         for report in self.reports.iter_mut().filter(|report| is_new(report)) {
-            if !offered.contains_key(&report.csv) {
-                report.add(rule::NO_BUNDLE, format!("the image of the CatalogSource has no {}", report.csv));
+            match failed.remove(&report.csv) {
+                _ if offered.contains_key(&report.csv) => {}
+                Some(error) => report.add(rule::UNREADABLE, error),
+                None => {
+                    report.add(
+                        rule::NO_BUNDLE,
+                        format!("the image of the CatalogSource has no {}", report.csv),
+                    );
+                }
             }
         }
         Ok(())
@@ -211,6 +219,8 @@ fn opened(
         catalog,
         has_requirements: installed.offer.has_requirements,
         has_api_roles,
+        is_approved_by_hand: installed.subscription.is_manual
+            || context.objects.waiting(&report.namespace, installed.subscription).is_some(),
     };
     let name = extension::name(&context.objects, &report.package, &report.namespace);
     let (opened, notes) = extension::opened(&name, &installation);
@@ -281,7 +291,8 @@ fn add_classic(
         uid: uid.to_owned(),
     };
     let here = objects.plans.iter().filter(|((namespace, _), _)| *namespace == report.namespace);
-    for ((_, name), plan) in here.filter(|(_, plan)| plan.csvs.contains(&report.csv)) {
+    let is_waiting = |plan: &InstallPlan| plan.is_open() && !plan.is_approved;
+    for ((_, name), plan) in here.filter(|(_, plan)| plan.csvs.contains(&report.csv) && !is_waiting(plan)) {
         let object = id("v1alpha1", "InstallPlan", name, &plan.uid);
         if plan.csvs.iter().all(|csv| *csv == report.csv) {
             let reason = "record of the installation by classic OLM".to_owned();

@@ -33,6 +33,8 @@ pub(super) struct Installation<'a> {
     pub(super) has_requirements: bool,
     /// `true` if classic OLM generated roles for the users of the APIs.
     pub(super) has_api_roles: bool,
+    /// `true` if upgrades wait for approval: each Subscription with manual approval has this effect on its namespace.
+    pub(super) is_approved_by_hand: bool,
 }
 
 /// Name of the extension: that of the package, with the namespace if an extension of another package has it.
@@ -63,10 +65,12 @@ pub(super) fn opened(name: &str, installation: &Installation<'_>) -> (ClusterExt
         .then_some(ExtensionConfig { config_type: ConfigType::Inline, inline: Some(config) });
     let mut extension = ClusterExtension::new(name, spec);
     let settings = [
-        (subscription.is_manual, annotations::EXT_APPROVAL, "ManualUpgrades"),
+        (installation.is_approved_by_hand, annotations::EXT_APPROVAL, "ManualUpgrades"),
         // Classic OLM installs whatever the package requires. Extensions never do, and this mode blocks nothing.
         (installation.has_requirements, annotations::EXT_DEPENDENCY_MODE, "Report"),
         (installation.has_api_roles, annotations::EXT_AGGREGATE_API_ROLES, "true"),
+        // Classic OLM never deletes CRDs with an operator.
+        (true, annotations::EXT_UNINSTALL_POLICY, "BlockIfInUse"),
     ];
     for (_, key, value) in settings.into_iter().filter(|(applies, ..)| *applies) {
         extension.annotations_mut().insert(key.to_owned(), value.to_owned());
@@ -148,6 +152,7 @@ mod tests {
             catalog: "hub",
             has_requirements: subscription.channel == "requires",
             has_api_roles: subscription.channel == "roles",
+            is_approved_by_hand: subscription.is_manual,
         };
         let (extension, notes) = opened("lamp", &installation);
         let extension = pinned(&extension, "1.0.0", "sha256:0");
@@ -206,7 +211,9 @@ mod tests {
             };
             extension(&subscription, &group(&json!({}))).0["metadata"]["annotations"].clone()
         };
-        assert_eq!(of("stable", false), json!({annotations::EXT_ADOPT: "sha256:0"}));
+        let expected =
+            json!({annotations::EXT_ADOPT: "sha256:0", annotations::EXT_UNINSTALL_POLICY: "BlockIfInUse"});
+        assert_eq!(of("stable", false), expected);
         assert_eq!(of("stable", true)[annotations::EXT_APPROVAL], "ManualUpgrades");
         assert_eq!(of("requires", false)[annotations::EXT_DEPENDENCY_MODE], "Report");
         assert_eq!(of("roles", false)[annotations::EXT_AGGREGATE_API_ROLES], "true");

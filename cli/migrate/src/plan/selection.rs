@@ -10,7 +10,8 @@ use super::PackageReport;
 use crate::rule::{self, Class, Rule};
 
 /// Findings that the plan answers, if the user accepts it.
-pub(crate) const ACCEPTABLE: [&str; 3] = [rule::REQUIRES.id, rule::USERS.id, rule::ACCOUNT.id];
+pub(crate) const ACCEPTABLE: [&str; 4] =
+    [rule::REQUIRES.id, rule::USERS.id, rule::ACCOUNT.id, rule::USES_CLASSIC.id];
 
 /// Reports of the packages `names`, each as `PACKAGE` or `NAMESPACE/PACKAGE`. All without names.
 ///

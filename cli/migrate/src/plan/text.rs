@@ -76,7 +76,7 @@ fn package_text(plan: &PackagePlan) -> String {
         plan.subscription, plan.csv
     );
     fields.add(0, "Classic OLM", &classic);
-    let channel = if plan.channel.is_empty() { "the default channel" } else { &plan.channel };
+    let channel = if plan.channel.is_empty() { "all channels" } else { &plan.channel };
     fields.add(0, "Extension", &format!("{extension}, version {}, then upgrades of {channel}", plan.version));
     let config = &plan.opened["spec"]["config"]["inline"];
     if !config.is_null() {
@@ -124,7 +124,13 @@ fn objects(plan: &PackagePlan) -> String {
         objects.iter().for_each(|object| table.row([action, &object.to_string(), reason]));
     }
     for (action, objects) in [("remove", &plan.removed), ("leave", &plan.left)] {
-        for Reasoned { object, reason } in objects {
+        let (copies, others): (Vec<_>, Vec<_>) =
+            objects.iter().partition(|one| one.object.kind == "ClusterServiceVersion");
+        if let Some(Reasoned { object, reason }) = copies.first() {
+            let namespaces = counted(copies.len(), "namespace");
+            table.row([action, &format!("ClusterServiceVersion {} in {namespaces}", object.name), reason]);
+        }
+        for Reasoned { object, reason } in others {
             table.row([action, &object.to_string(), reason]);
         }
     }

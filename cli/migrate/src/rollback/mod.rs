@@ -23,8 +23,9 @@ use serde_json::{Value, json};
 
 use self::observe::{is_webhook, observe, restorable};
 pub(super) use self::restoration::is_recreated;
-use self::restoration::{owning, released, unowned};
+use self::restoration::{has_installed, installed, owning, paused, released, unowned};
 use self::state::{Step, decide};
+use super::apply::act::{recreate_missing, resume_subscription};
 use super::apply::observe::classic;
 use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh, recreate};
 use super::backup::{self, Backup};
@@ -43,8 +44,8 @@ const NEEDED: [&str; 2] =
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Return a migrated package to classic OLM, without a restart
 
-Deletes the ClusterExtension and its revisions without their objects, and creates the ClusterServiceVersion and, last, the \
-Subscription from the backup that `olm migrate apply` wrote. Objects that the migration removed or replaced are restored. \
+Deletes the ClusterExtension and its revisions without their objects, and creates the Subscription and the \
+ClusterServiceVersion from the backup that `olm migrate apply` wrote. Last, the Subscription follows its channel again. Objects that the migration removed or replaced are restored. \
 Other changes since the backup stay. Classic OLM must still be installed. The command can be interrupted, and continues when \
 it is run again. In the end, once classic OLM has installed the ClusterServiceVersion, the backup is deleted.";
 
@@ -199,9 +200,9 @@ impl Rollback<'_> {
             let text = step.text(plan);
             let what = format!("{package}: {text}");
             match &step {
-                Step::Done if is_settled => return Ok(steps),
-                Step::Done => {
-                    // The restored status is still that before the migration.
+                Step::Done => return Ok(steps),
+                // The restored status is still that before the migration.
+                Step::ResumeSubscription if !is_settled => {
                     self.access.session().interruptible(tokio::time::sleep(REACTION)).await?;
                     is_settled = true;
                     continue;
@@ -228,6 +229,10 @@ impl Rollback<'_> {
                 None => self.act(&step, &observed).await.map_err(|error| failed(error, &what, &remaining)),
             };
             taken?;
+            // From now on, classic OLM may upgrade.
+            if step == Step::ResumeSubscription {
+                return Ok(steps);
+            }
         }
     }
 
@@ -255,7 +260,8 @@ impl Rollback<'_> {
                 act::take(access, plan, Some(backup), step, (&observed.migration, &live)).await
             }
             Step::Pause(extension) => {
-                let patch = json!({ "metadata": { "annotations": { (annotations::EXT_PAUSED): "true" } } });
+                let patch = json!({ "metadata": { "annotations": {
+                    (annotations::EXT_PAUSED): "true", (annotations::EXT_UNINSTALL_POLICY): null } } });
                 access.merge(extension, &patch).await.map(drop)
             }
             Step::Recreate(objects) => self.recreate(objects, &observed.created).await,
@@ -272,7 +278,11 @@ impl Rollback<'_> {
                 access.session().interruptible(tokio::time::sleep(CACHE_DELAY)).await?;
                 self.create_csv().await
             }
-            Step::SetCsvStatus => self.set_status(backup.csv(), &csv_id(plan)).await,
+            Step::ResumeSubscription => {
+                backup::set_returned(access, plan, true).await?;
+                resume_subscription(access, plan, Some(backup)).await
+            }
+            Step::SetCsvStatus => self.set_csv_status().await,
             Step::ReleaseFinalizer(csv) => {
                 let finalizers =
                     backup.csv().map_or(Value::Null, |csv| csv["metadata"]["finalizers"].clone());
@@ -282,11 +292,14 @@ impl Rollback<'_> {
             Step::RemoveCertificates(secrets) => self.delete(secrets, Dependents::Delete).await,
             Step::CreateSubscription => {
                 let id = classic(plan, "Subscription", &plan.subscription);
-                self.create_classic(backup.subscription(), &id).await
+                let saved = backup.subscription().ok_or_else(|| not_saved(&id))?;
+                recreate(access, paused(saved)).await.map(drop)
             }
             Step::SetSubscriptionStatus => {
                 let id = classic(plan, "Subscription", &plan.subscription);
-                self.set_status(backup.subscription(), &id).await
+                let saved = backup.subscription().ok_or_else(|| not_saved(&id))?;
+                let live = access.get(&id).await?.ok_or_else(|| not_saved(&id))?;
+                access.set_status(&ObjectId::of(&live), &installed(saved, &plan.csv)).await
             }
             Step::Refuse(_)
             | Step::AwaitPause(_)
@@ -310,7 +323,7 @@ impl Rollback<'_> {
         for saved in objects.iter().filter_map(|id| self.saved(id)) {
             let mut object = unowned(saved);
             trust::extend(&mut object, &trusted);
-            let created = recreate(self.access, object).await?;
+            let created = recreate_missing(self.access, object).await?;
             let status = &saved["status"];
             if status.is_object() && saved["kind"] != "Deployment" {
                 self.access.set_status(&ObjectId::of(&created), status).await?;
@@ -349,9 +362,15 @@ impl Rollback<'_> {
     }
 
     /// Creates the ClusterServiceVersion, and sets at once the labels by which classic OLM finds cluster-scoped objects: it
-    /// would create webhook configurations again. Before, it would delete objects with these labels.
+    /// would create webhook configurations again. Before, it would delete objects with these labels. Does nothing if the
+    /// Subscription has lost its status: classic OLM writes one that it computed before it was set.
     async fn create_csv(&self) -> Result<(), CliError> {
-        let id = csv_id(&self.backup.plan);
+        let plan = &self.backup.plan;
+        let id = csv_id(plan);
+        let subscription = self.access.get(&classic(plan, "Subscription", &plan.subscription)).await?;
+        if !subscription.is_some_and(|found| has_installed(&found["status"], &plan.csv)) {
+            return Ok(());
+        }
         let saved = self.backup.csv().ok_or_else(|| not_saved(&id))?;
         let created = recreate(self.access, fresh(saved)).await?;
         let mut labeled: Vec<ObjectId> =
@@ -361,16 +380,11 @@ impl Rollback<'_> {
         self.access.set_status(&ObjectId::of(&created), &saved["status"]).await
     }
 
-    /// Creates a ClusterServiceVersion or Subscription exactly as it was: classic OLM copies annotations to pods.
-    async fn create_classic(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
-        let saved = saved.ok_or_else(|| not_saved(id))?;
-        let created = recreate(self.access, fresh(saved)).await?;
-        self.access.set_status(&ObjectId::of(&created), &saved["status"]).await
-    }
-
-    async fn set_status(&self, saved: Option<&Value>, id: &ObjectId) -> Result<(), CliError> {
-        let live = self.access.get(id).await?.ok_or_else(|| not_saved(id))?;
-        self.access.set_status(&ObjectId::of(&live), &saved.ok_or_else(|| not_saved(id))?["status"]).await
+    async fn set_csv_status(&self) -> Result<(), CliError> {
+        let id = csv_id(&self.backup.plan);
+        let saved = self.backup.csv().ok_or_else(|| not_saved(&id))?;
+        let live = self.access.get(&id).await?.ok_or_else(|| not_saved(&id))?;
+        self.access.set_status(&ObjectId::of(&live), &saved["status"]).await
     }
 }
 

@@ -10,13 +10,13 @@ use olm_cli_core::object_access::{ObjectAccess, ObjectId};
 use olm_cli_lifecycle::status::observe::{revisions, stored};
 use olm_revision::content::objects;
 use olm_revision::record::recorded;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::apply::csv_id;
 use super::super::apply::observe::{classic, observe as observe_migration};
 use super::super::backup::{self, Backup};
 use super::super::detach::{FINALIZER, is_of_classic};
-use super::restoration::{is_restored, is_same_content, owning, released};
+use super::restoration::{has_installed, is_restored, is_same_content, owning, released};
 use super::state::Observed;
 
 /// Kind of the revisions.
@@ -42,7 +42,6 @@ pub(super) async fn observe(access: &ObjectAccess<'_>, backup: &Backup) -> Resul
     let name = extension(backup);
     let found = access.get(&ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) }).await?;
     let sets = revisions(access.cluster(), name, access.session()).await?;
-    let is_paused = |annotations: &Value| annotations[annotations::EXT_PAUSED] == "true";
     let revision = |set: &olm_api::ClusterObjectSet| ObjectId {
         api_version: REVISION.0.to_owned(),
         kind: REVISION.1.to_owned(),
@@ -50,17 +49,16 @@ pub(super) async fn observe(access: &ObjectAccess<'_>, backup: &Backup) -> Resul
         name: set.name_any(),
         uid: set.uid().unwrap_or_default(),
     };
-    let unpaused = sets.iter().filter(|set| {
-        let paused = set.annotations().get(annotations::EXT_PAUSED);
-        set.is_active() && paused.is_none_or(|value| value != "true")
-    });
+    let unpaused = sets.iter().filter(|set| set.is_active() && !is_paused(&json!(set.annotations())));
     let deleting_sets = sets.iter().filter(|set| set.metadata.deletion_timestamp.is_some());
     let is_deleting = found.as_ref().is_some_and(|found| !found["metadata"]["deletionTimestamp"].is_null());
     let mut deleting: Vec<String> = deleting_sets.map(|set| revision(set).to_string()).collect();
     deleting.extend(found.as_ref().filter(|_| is_deleting).map(|found| ObjectId::of(found).to_string()));
     // After an interrupted rollback, the installation may be unable to continue.
     let is_complete = backup::is_complete(access, plan).await?;
+    let is_returned = backup::is_returned(access, plan).await?;
     let mut observed = Observed {
+        is_returned,
         extension: found.as_ref().filter(|_| !is_deleting).map(ObjectId::of),
         version: found
             .as_ref()
@@ -96,7 +94,7 @@ async fn compare(
     let finalizers = csv.as_ref().and_then(|csv| csv["metadata"]["finalizers"].as_array());
     observed.has_finalizer = finalizers.is_some_and(|all| all.iter().any(|name| name == FINALIZER));
     observed.has_subscription_status =
-        subscription.is_some_and(|found| found.pointer("/status/installedCSV").is_some());
+        subscription.is_some_and(|found| has_installed(&found["status"], &plan.csv));
     let has_extension = observed.has_extension();
     for saved in restorable(backup) {
         let id = ObjectId::of(saved);
@@ -115,6 +113,13 @@ async fn compare(
     }
     observed.unowned.sort_by_key(|id| (!id.namespace.is_empty(), !is_webhook(id)));
     Ok(())
+}
+
+/// Reports whether an extension or a revision with these annotations is paused, and has no uninstall policy: `BlockIfInUse`
+/// would block the deletion of the extension, and both give CRDs another owner.
+fn is_paused(annotations: &Value) -> bool {
+    annotations[annotations::EXT_PAUSED] == "true"
+        && annotations.get(annotations::EXT_UNINSTALL_POLICY).is_none()
 }
 
 /// Reports whether the object is a webhook configuration.
@@ -206,7 +211,20 @@ fn is_controlled(object: &Value, revisions: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+
+    #[test]
+    fn extension_with_uninstall_policy_does_not_count_as_paused() {
+        let policy = |value: Option<&str>| {
+            let mut annotations = json!({annotations::EXT_PAUSED: "true"});
+            if let Some(value) = value {
+                annotations[annotations::EXT_UNINSTALL_POLICY] = json!(value);
+            }
+            is_paused(&annotations)
+        };
+        assert!(policy(None));
+        assert!(!policy(Some("BlockIfInUse")) && !policy(Some("KeepCRDs")));
+        assert!(!is_paused(&json!({})) && !is_paused(&Value::Null));
+    }
 
     #[test]
     fn only_objects_of_the_revisions_are_created_by_the_migration() {

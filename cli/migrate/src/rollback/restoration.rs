@@ -7,8 +7,8 @@ use olm_cli_core::object_access::ObjectId;
 use olm_revision::plan::controller;
 use serde_json::{Map, Value, json};
 
-use super::super::apply::detached;
-use super::super::detach::{CA_HASH, from_classic, from_extension, is_of_classic};
+use super::super::apply::{detached, fresh};
+use super::super::detach::{CA_HASH, PAUSED, from_classic, from_extension, is_of_classic};
 use super::super::plan::model::PackagePlan;
 use super::trust::{self, Trusted};
 
@@ -113,6 +113,9 @@ fn disown(object: &mut Value, saved: &Value, extension: &str) {
     if !is_marked {
         return;
     }
+    let saved_owners = saved["metadata"]["ownerReferences"].as_array();
+    let has_owner =
+        |owner: &Value| saved_owners.into_iter().flatten().any(|saved| saved["uid"] == owner["uid"]);
     let is_owner = |owner: &Value| {
         let name = owner["name"].as_str().unwrap_or_default();
         let is_revision = name.rsplit_once('-').is_some_and(|(prefix, _)| prefix == extension);
@@ -120,11 +123,18 @@ fn disown(object: &mut Value, saved: &Value, extension: &str) {
         match owner["kind"].as_str() {
             Some("ClusterExtension") => is_group && name == extension,
             Some("ClusterObjectSet") => is_revision,
+            // Second owner of CRDs that an uninstall policy protects.
+            Some("Namespace") => {
+                object["kind"] == "CustomResourceDefinition" && name == "kube-system" && !has_owner(owner)
+            }
             _ => false,
         }
     };
-    if let Some(owners) = object["metadata"]["ownerReferences"].as_array_mut() {
-        owners.retain(|owner| !is_owner(owner));
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let kept: Option<Vec<Value>> =
+        owners.map(|owners| owners.iter().filter(|owner| !is_owner(owner)).cloned().collect());
+    if let Some(kept) = kept {
+        object["metadata"]["ownerReferences"] = Value::from(kept);
     }
     for field in ["labels", "annotations"] {
         if let Some(map) = object["metadata"][field].as_object_mut() {
@@ -146,6 +156,27 @@ fn replace_content(object: &mut Value, saved: &Value) {
     if let Some(hash) = saved["metadata"]["annotations"].get(CA_HASH) {
         object["metadata"]["annotations"][CA_HASH] = hash.clone();
     }
+}
+
+/// The Subscription as a new one, paused: classic OLM takes `spec.config` from it, and upgrades nothing yet.
+pub(super) fn paused(saved: &Value) -> Value {
+    let mut subscription = fresh(saved);
+    subscription["spec"]["source"] = Value::from(PAUSED);
+    subscription
+}
+
+/// Status of a Subscription that has installed `csv`. An upgrade that was found before the migration is found again.
+pub(super) fn installed(saved: &Value, csv: &str) -> Value {
+    let mut status = saved["status"].clone();
+    for (field, value) in [("installedCSV", csv), ("currentCSV", csv), ("state", "AtLatestKnown")] {
+        status[field] = Value::from(value);
+    }
+    status
+}
+
+/// Reports whether a status is that of a Subscription that has installed `csv`, and nothing else.
+pub(super) fn has_installed(status: &Value, csv: &str) -> bool {
+    ["installedCSV", "currentCSV"].iter().all(|field| status[*field] == csv)
 }
 
 /// Patch that restores labels and owner references of classic OLM. `None` if the object has them, or if there is no

@@ -54,6 +54,39 @@ fn recreated_object_is_recognized_by_content_without_controller() {
 }
 
 #[test]
+fn subscription_returns_paused_and_installed() {
+    let saved = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "Subscription",
+        "metadata": {"name": "lamp", "namespace": "ns", "uid": "u"},
+        "spec": {"name": "lamp", "source": "hub", "config": {"env": [{"name": "A", "value": "b"}]}},
+        "status": {"installedCSV": "lamp.v1.0.0", "currentCSV": "lamp.v2.0.0", "state": "UpgradePending",
+            "installPlanRef": {"name": "install-2"}, "lastUpdated": "2026-01-01T00:00:00Z"}});
+    let created = paused(&saved);
+    assert_eq!(created["spec"]["config"], saved["spec"]["config"]);
+    assert_eq!((&created["spec"]["source"], created.get("status")), (&json!(PAUSED), None));
+    let status = installed(&saved, "lamp.v1.0.0");
+    let expected = json!({"installedCSV": "lamp.v1.0.0", "currentCSV": "lamp.v1.0.0", "state": "AtLatestKnown",
+        "installPlanRef": {"name": "install-2"}, "lastUpdated": "2026-01-01T00:00:00Z"});
+    assert_eq!(status, expected);
+    assert!(has_installed(&status, "lamp.v1.0.0"));
+    assert!(!has_installed(&saved["status"], "lamp.v1.0.0") && !has_installed(&Value::Null, "lamp.v1.0.0"));
+}
+
+#[test]
+fn second_owner_of_protected_crd_is_removed() {
+    let revision = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterObjectSet", "name": "lamp-1", "uid": "r"});
+    let keeper = json!({"apiVersion": "v1", "kind": "Namespace", "name": "kube-system", "uid": "k"});
+    let crd = |owners: &[&Value]| {
+        json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "lamps.example.com", "labels": {}, "ownerReferences": owners}})
+    };
+    let owners = |saved: &Value| {
+        released(&plan(), saved, &crd(&[&revision, &keeper]), false)["metadata"]["ownerReferences"].clone()
+    };
+    assert_eq!(owners(&crd(&[])), json!([]));
+    assert_eq!(owners(&crd(&[&keeper])), json!([keeper]));
+}
+
+#[test]
 fn rollback_removes_only_olm_v1_metadata_from_adopted_object() {
     let released = released(&plan(), &saved(), &adopted(), true);
     let mut expected = adopted();

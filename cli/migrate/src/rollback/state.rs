@@ -1,12 +1,12 @@
 //! Next step of a return to classic OLM (docs/design/migration.md#rollback). Pure.
 //!
 //! Objects lose their revision before it is deleted, and get classic OLM as owner only once the ClusterServiceVersion
-//! exists: neither side ever deletes them.
+//! exists: neither side ever deletes them. The Subscription exists before it, because it has `spec.config`.
 
 use olm_api::annotations;
 use olm_cli_core::object_access::ObjectId;
 
-use super::super::apply::state::{self as apply, ClassicObject, ExtensionState};
+use super::super::apply::state::{self as apply, ExtensionState};
 use super::super::plan::model::{PackagePlan, named};
 
 /// Observed state of a package.
@@ -40,7 +40,10 @@ pub(super) struct Observed {
     pub(super) certificates: Vec<ObjectId>,
     /// `true` if the ClusterServiceVersion has the finalizer of the migration.
     pub(super) has_finalizer: bool,
+    /// `true` if the Subscription has installed exactly the ClusterServiceVersion of the plan, according to its status.
     pub(super) has_subscription_status: bool,
+    /// `true` if classic OLM has the package again: the Subscription was about to follow its channel.
+    pub(super) is_returned: bool,
 }
 
 impl Observed {
@@ -65,15 +68,18 @@ pub(super) enum Step {
     DeleteExtension(ObjectId),
     DeleteRevisions(Vec<ObjectId>, Vec<ObjectId>),
     AwaitDeletion(String),
+    /// Creates the Subscription, paused.
+    CreateSubscription,
+    SetSubscriptionStatus,
     CreateCsv,
     SetCsvStatus,
     ReleaseFinalizer(ObjectId),
     Attach(Vec<ObjectId>),
     RemoveCertificates(Vec<ObjectId>),
-    CreateSubscription,
-    SetSubscriptionStatus,
     /// Waits until classic OLM has installed the ClusterServiceVersion again.
     AwaitCsv(String),
+    /// Lets the Subscription follow its channel again: the last step.
+    ResumeSubscription,
     Done,
 }
 
@@ -109,6 +115,7 @@ impl Step {
             Self::CreateSubscription => format!("create {subscription}"),
             Self::SetSubscriptionStatus => format!("set the status of {subscription}"),
             Self::AwaitCsv(_) => format!("wait until classic OLM has installed {csv}"),
+            Self::ResumeSubscription => format!("resume upgrades by {subscription}"),
             Self::Done => "done".to_owned(),
         }
     }
@@ -125,10 +132,13 @@ impl Step {
 
 /// Chooses the next step.
 pub(super) fn decide(plan: &PackagePlan, observed: &Observed) -> Step {
+    let (subscription, csv) = (observed.migration.subscription.as_ref(), observed.migration.csv.as_ref());
+    if observed.is_returned && subscription.is_some_and(|found| !found.is_paused) {
+        return Step::Done;
+    }
     if let Some(why) = refusal(plan, observed) {
         return Step::Refuse(why);
     }
-    let csv = observed.migration.csv.as_ref();
     if csv.is_some_and(|csv| csv.is_deleting)
         && let Some(step) = apply::csv_step(&observed.migration)
     {
@@ -136,6 +146,18 @@ pub(super) fn decide(plan: &PackagePlan, observed: &Observed) -> Step {
     }
     if let Some(step) = away_from_extension(observed) {
         return step;
+    }
+    let is_paused = match subscription {
+        None => return Step::CreateSubscription,
+        Some(found) if found.is_deleting => return Step::AwaitDeletion(found.id.to_string()),
+        // Another client created it. Classic OLM must not install anything before the ClusterServiceVersion exists.
+        Some(found) if csv.is_none() && !found.is_paused => {
+            return Step::Complete(apply::Step::PauseSubscription(found.id.clone()));
+        }
+        Some(found) => found.is_paused,
+    };
+    if is_paused && !observed.has_subscription_status {
+        return Step::SetSubscriptionStatus;
     }
     let Some(csv) = csv else { return Step::CreateCsv };
     if csv.phase.is_empty() {
@@ -150,12 +172,10 @@ pub(super) fn decide(plan: &PackagePlan, observed: &Observed) -> Step {
     if !observed.certificates.is_empty() {
         return Step::RemoveCertificates(observed.certificates.clone());
     }
-    match &observed.migration.subscription {
-        None => Step::CreateSubscription,
-        Some(ClassicObject { is_deleting: true, id, .. }) => Step::AwaitDeletion(id.to_string()),
-        Some(_) if !observed.has_subscription_status => Step::SetSubscriptionStatus,
-        Some(_) if csv.phase != "Succeeded" => Step::AwaitCsv(format!("phase {}", csv.phase)),
-        Some(_) => Step::Done,
+    match csv.phase.as_str() {
+        "Succeeded" if is_paused => Step::ResumeSubscription,
+        "Succeeded" => Step::Done,
+        phase => Step::AwaitCsv(format!("phase {phase}")),
     }
 }
 

@@ -1,15 +1,9 @@
-use super::super::super::apply::fixture::{id, plan};
-use super::apply::CatalogState;
+use super::super::super::apply::fixture::{self, id, plan};
+use super::apply::{CatalogState, ClassicObject};
 use super::*;
 
 fn classic(kind: &str, name: &str) -> ClassicObject {
-    ClassicObject {
-        id: id("operators.coreos.com/v1alpha1", kind, "ns", name),
-        phase: "Succeeded".to_owned(),
-        is_deleting: false,
-        is_held: false,
-        has_conversion: false,
-    }
+    fixture::classic(&id("operators.coreos.com/v1alpha1", kind, "ns", name), "Succeeded")
 }
 
 fn extension() -> ObjectId {
@@ -23,7 +17,8 @@ fn migrated() -> Observed {
         home: "olmv1-system".to_owned(),
         catalogs: CatalogState::default(),
         subscription: None,
-        pending: Vec::new(),
+        running: Vec::new(),
+        waiting: Vec::new(),
         upgrade: None,
         csv: None,
         known: Vec::new(),
@@ -54,7 +49,13 @@ fn migrated() -> Observed {
         certificates: vec![id("v1", "Secret", "ns", "lamp-service-ca")],
         has_finalizer: false,
         has_subscription_status: false,
+        is_returned: false,
     }
+}
+
+/// Subscription that a rollback created.
+fn paused() -> ClassicObject {
+    ClassicObject { is_paused: true, ..classic("Subscription", "lamp") }
 }
 
 /// State after a step without disturbance.
@@ -81,20 +82,15 @@ fn after(mut observed: Observed, step: &Step) -> Observed {
             observed.unowned = plan().adopted;
         }
         Step::SetCsvStatus => {
-            observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0"));
+            // Classic OLM installs again.
+            let csv = classic("ClusterServiceVersion", "lamp.v1.0.0");
+            observed.migration.csv = Some(ClassicObject { phase: "Installing".to_owned(), ..csv });
         }
         Step::Attach(_) => observed.unowned.clear(),
         Step::RemoveCertificates(_) => observed.certificates.clear(),
-        Step::CreateSubscription => observed.migration.subscription = Some(classic("Subscription", "lamp")),
-        Step::SetSubscriptionStatus => {
-            // Classic OLM installs again.
-            observed.has_subscription_status = true;
-            let csv = ClassicObject {
-                phase: "Installing".to_owned(),
-                ..classic("ClusterServiceVersion", "lamp.v1.0.0")
-            };
-            observed.migration.csv = Some(csv);
-        }
+        Step::CreateSubscription => observed.migration.subscription = Some(paused()),
+        Step::SetSubscriptionStatus => observed.has_subscription_status = true,
+        Step::ResumeSubscription => observed.migration.subscription = Some(classic("Subscription", "lamp")),
         Step::AwaitCsv(_) => observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0")),
         Step::ReleaseFinalizer(_) => observed.has_finalizer = false,
         Step::Complete(step) => observed.migration = observed.migration.after(step),
@@ -117,7 +113,7 @@ fn steps(mut observed: Observed) -> Vec<String> {
     }
 }
 
-const ALL: [&str; 16] = [
+const ALL: [&str; 17] = [
     "Pause",
     "AwaitPause",
     "Recreate",
@@ -126,13 +122,14 @@ const ALL: [&str; 16] = [
     "DeleteExtension",
     "AwaitDeletion",
     "DeleteRevisions",
+    "CreateSubscription",
+    "SetSubscriptionStatus",
     "CreateCsv",
     "SetCsvStatus",
     "Attach",
     "RemoveCertificates",
-    "CreateSubscription",
-    "SetSubscriptionStatus",
     "AwaitCsv",
+    "ResumeSubscription",
     "Done",
 ];
 
@@ -163,20 +160,44 @@ fn rollback_of_interrupted_migration_restores_csv() {
         "Complete",
         "Complete",
         "Release",
+        "CreateSubscription",
+        "SetSubscriptionStatus",
         "CreateCsv",
         "SetCsvStatus",
         "Attach",
-        "CreateSubscription",
-        "SetSubscriptionStatus",
         "AwaitCsv",
+        "ResumeSubscription",
         "Done",
     ];
     assert_eq!(steps(observed.clone()), expected);
     // Only the Subscription was deleted, and the finalizer set.
     observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0"));
     observed.has_finalizer = true;
-    let expected = ["ReleaseFinalizer", "CreateSubscription", "SetSubscriptionStatus", "AwaitCsv", "Done"];
+    let expected =
+        ["CreateSubscription", "SetSubscriptionStatus", "ReleaseFinalizer", "ResumeSubscription", "Done"];
     assert_eq!(steps(observed), expected);
+}
+
+#[test]
+fn csv_is_created_only_below_a_paused_subscription_with_status() {
+    let mut observed = migrated();
+    observed.extension = None;
+    (observed.missing, observed.changed, observed.created) = Default::default();
+    (observed.revisions, observed.content, observed.certificates) = Default::default();
+    // Another client created it.
+    observed.migration.subscription = Some(classic("Subscription", "lamp"));
+    observed.has_subscription_status = true;
+    let pause = apply::Step::PauseSubscription(classic("Subscription", "lamp").id);
+    assert_eq!(decide(&plan(), &observed), Step::Complete(pause));
+    observed.migration.subscription = Some(paused());
+    assert_eq!(decide(&plan(), &observed), Step::CreateCsv);
+    // Classic OLM wrote a status that it computed before.
+    observed.has_subscription_status = false;
+    assert_eq!(decide(&plan(), &observed), Step::SetSubscriptionStatus);
+    // Classic OLM upgraded it after the end of the rollback, before the backup was deleted.
+    observed.migration.subscription = Some(classic("Subscription", "lamp"));
+    observed.is_returned = true;
+    assert_eq!(decide(&plan(), &observed), Step::Done);
 }
 
 #[test]

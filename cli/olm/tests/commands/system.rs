@@ -129,7 +129,7 @@ async fn install(lab: &Lab) {
     assert!(!lab.exists(&["namespace", SYSTEM]));
     let ran = lab.olm(&["system", "install"]).await;
     assert_eq!(ran.code, 2, "{ran:?}");
-    assert!(ran.stderr.contains("this program is no release"), "{ran:?}");
+    assert!(ran.stderr.contains("this program is not a release"), "{ran:?}");
     let args = ["system", "install", "--file", path];
     let ran = lab.olm(&[&args[..], &["--variant", "hardened"]].concat()).await;
     assert_eq!(ran.code, 2, "{ran:?}");
@@ -217,7 +217,7 @@ async fn refused_upgrade_is_undone(lab: &Lab) {
     let ran = lab.olm(&["system", "upgrade", "--file", file.to_str().unwrap()]).await;
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stderr.contains("the upgrade to v0.4.0 failed: cannot apply ReplicaSet"), "{}", ran.stderr);
-    assert!(ran.stderr.contains("the state before is restored ("), "{}", ran.stderr);
+    assert!(ran.stderr.contains("the previous state is restored ("), "{}", ran.stderr);
     assert!(!lab.exists(&["configmap", "new"]));
     // The next upgrade removes the fields that the restored objects have in addition.
     let file = lab.folder.path().join("v0.3.0.yaml");
@@ -256,7 +256,10 @@ async fn uninstall(lab: &Lab) {
     lab.kubectl(&["create", "-f", "-"], BACKUP);
     let ran = lab.olm(&["system", "uninstall", "--purge", "--yes"]).await;
     assert_eq!(ran.code, 3, "{ran:?}");
-    assert!(ran.stderr.contains("unfinished migration would be deleted: ns/lamp; end it first: "), "{ran:?}");
+    assert!(
+        ran.stderr.contains("unfinished migration would be deleted: ns/lamp; finish the migration first: "),
+        "{ran:?}"
+    );
     let complete = "ext.olm.operatorframework.io/migration-complete=true";
     lab.kubectl(&["annotate", "secret", "olm-migrate-ns.lamp", complete, "-n", SYSTEM], "");
     let ran = lab.olm(&["system", "uninstall", "--yes"]).await;
@@ -266,7 +269,7 @@ async fn uninstall(lab: &Lab) {
     lab.kubectl(&["create", "-f", "-"], EXTENSION);
     let ran = lab.olm(&["system", "uninstall", "--purge", "--yes"]).await;
     assert_eq!(ran.code, 3, "{ran:?}");
-    assert!(ran.stderr.contains("no server is installed that removes their finalizers"), "{ran:?}");
+    assert!(ran.stderr.contains("no installed server can remove their finalizers"), "{ran:?}");
     lab.kubectl(&["delete", "clusterextension", "pipe"], "");
     let ran = lab.olm(&["system", "uninstall", "--purge", "--yes"]).await;
     assert_eq!(ran.code, 0, "{ran:?}");

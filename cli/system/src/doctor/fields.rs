@@ -184,7 +184,7 @@ impl Field<'_> {
             }
             length = (length + 1 + next.len()).min(rest.len());
         }
-        // Blank lines at the end are no part of the value.
+        // Blank lines at the end are not part of the value.
         rest[..length].trim_end().len()
     }
 }

@@ -22,28 +22,29 @@ use olm_cli_core::output::{Fields, FormatArgs, Table, counted, printable};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, ClusterArgs, ImageArgs};
+use olm_finding::Level;
 use olm_runtime::component::VERSION;
 use serde::Serialize;
 
-use self::diagnose::{Finding, SERVERS, diagnose, server_pods, server_versions};
+use self::diagnose::{Finding, Place, SERVERS, diagnose, server_pods, server_versions};
 pub(crate) use self::diagnose::{Skew, server_version, skew, stopped};
 pub(crate) use self::observe::webhook_failure;
 use self::observed::{Observed, list, text};
-use self::rule::{RULES, Rule, Severity};
+use self::rule::{DoctorRule, RULES};
 pub(crate) use self::system::{SystemHealth, system_health};
 
 /// First lines of the command's help.
-pub const ABOUT: &str = "Find faults of an installation, and what to do about them
+pub const ABOUT: &str = "Find faults of an installation and their remedies
 
 Reads the objects of OLM: ClusterCatalogs, ClusterExtensions and their revisions, the pods, logs and readiness checks \
 of the servers, their certificates and pull Secrets (their values are not printed), CA bundles of webhooks, Leases, \
-Services, NetworkPolicies, other installations, and packages of classic OLM. Each finding has a rule, a severity, the \
+Services, NetworkPolicies, other installations, and packages of classic OLM. Each finding has a rule, a level, the \
 object, what was found, a remedy, and the section of the documentation. --rules lists all rules.
 
-Changes nothing: the admission webhook is called by a dry run. What you may not read is named on standard error, and \
-the rest is checked.
+Changes nothing: the admission webhook is called by a dry run. Objects that you may not read are named on standard \
+error, and the rest is checked.
 
---bundle writes an archive to send with a question: findings, objects and logs. It removes data of Secrets and \
+--bundle writes an archive for a support request: findings, objects and logs. It removes data of Secrets and \
 ConfigMaps, environment variables, fields with secret names, tokens, Authorization headers, private keys, and \
 passwords in URLs. Names of objects, hosts and images remain. A secret in another form is not recognized: review the \
 archive before you send it.";
@@ -56,8 +57,8 @@ archive before you send it.";
 
 Examples:
   {olm} doctor
-  {olm} doctor --bundle support.tar.gz           # to send with a question
-  {olm} doctor -o json | jq -r '.findings[] | select(.severity == \"Error\") | .remedy'
+  {olm} doctor --bundle support.tar.gz           # for a support request
+  {olm} doctor -o json | jq -r '.findings[] | select(.level == \"error\") | .remedy'
   {olm} doctor --rules")]
 pub struct DoctorArgs {
     /// Write findings, objects and logs without known secrets to this new file (tar.gz)
@@ -114,7 +115,7 @@ struct Counts {
 /// Rules as JSON or YAML.
 #[derive(Debug, Serialize)]
 struct Rules {
-    rules: &'static [&'static Rule],
+    rules: &'static [&'static DoctorRule],
 }
 
 /// Runs the command.
@@ -138,7 +139,7 @@ pub async fn run(args: DoctorArgs, session: &mut Session) -> Result<(), CliError
         archive::write(path, &report, &observed)?;
         say(&format!("wrote {}; review it before you send it", path.display()));
     }
-    let has_errors = report.findings.iter().any(|finding| finding.severity == Severity::Error);
+    let has_errors = report.findings.iter().any(|finding| finding.level == Level::Error);
     if has_errors { Err(CliError::Findings) } else { Ok(()) }
 }
 
@@ -204,40 +205,26 @@ fn report_text(report: &Report) -> String {
 fn findings_text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
-        let cause = finding.cause.map(|cause| format!(" ({})", cause.id)).unwrap_or_default();
-        text += &format!(
-            "\n{:?} {}{cause}: {}\n  {}.\n",
-            finding.severity, finding.rule.id, finding.object, finding.rule.meaning
-        );
-        if let Some(cause) = finding.cause {
-            text += &format!("  Cause:   {}.\n", cause.meaning);
+        let Place { object, cause, remedy, documentation } = &finding.place;
+        let (level, rule) = (finding.level.name(), finding.rule);
+        let by = cause.map(|cause| format!(" ({})", cause.id)).unwrap_or_default();
+        text += &format!("\n{level} {}{by}: {object}\n  {}.\n", rule.id, rule.text);
+        if let Some(cause) = cause {
+            text += &format!("  Cause:   {}.\n", cause.text);
         }
         let message = printable(&finding.message).replace('\n', "\n           ");
-        text += &format!(
-            "  Found:   {message}\n  Remedy:  {}.\n  See:     {}\n",
-            finding.remedy, finding.documentation
-        );
+        text += &format!("  Found:   {message}\n  Remedy:  {remedy}.\n  See:     {documentation}\n");
     }
-    let number = |severity| findings.iter().filter(|finding| finding.severity == severity).count();
-    text += &format!(
-        "\n{}, {}, {}\n",
-        counted(number(Severity::Error), "error"),
-        counted(number(Severity::Warning), "warning"),
-        counted(number(Severity::Info), "note"),
-    );
-    text
+    let number =
+        |level: Level| counted(findings.iter().filter(|one| one.level == level).count(), level.name());
+    let numbers = [Level::Error, Level::Warning, Level::Note].map(number);
+    text + &format!("\n{}\n", numbers.join(", "))
 }
 
 fn rules_text(rules: &Rules) -> String {
-    let line = |rule: &&Rule| {
-        format!(
-            "{} ({:?})\n  {}.\n  {}.\n  {}\n",
-            rule.id,
-            rule.severity,
-            rule.meaning,
-            rule.remedy,
-            rule::place(rule.anchor)
-        )
+    let line = |rule: &&DoctorRule| {
+        let (level, documentation) = (rule.level.name(), rule.check.documentation());
+        format!("{} ({level})\n  {}.\n  {}.\n  {documentation}\n", rule.id, rule.text, rule.remedy)
     };
     rules.rules.iter().map(line).collect()
 }

@@ -176,7 +176,7 @@ fn is_proxy(name: &str) -> bool {
     matches!(name.as_str(), "httpproxy" | "httpsproxy")
 }
 
-/// Replaces user and password in the address of a proxy, or the whole text if it is no address.
+/// Replaces user and password in the address of a proxy, or the whole text if it is not an address.
 fn wipe_login(value: &mut Value) {
     let Some(text) = value.as_str().filter(|text| !text.is_empty()) else { return };
     match olm_oci::proxy_address(text) {

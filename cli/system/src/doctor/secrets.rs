@@ -143,10 +143,10 @@ fn registries(secret: &Secret, redactor: &mut Redactor) -> Result<Vec<String>, S
         (None, None) => return Err("it has neither .dockerconfigjson nor .dockercfg".to_owned()),
     };
     let parsed: Value = serde_json::from_slice(&text.0)
-        .map_err(|error| format!("its credentials are no JSON: line {}", error.line()))?;
+        .map_err(|error| format!("its credentials are not JSON: line {}", error.line()))?;
     let entries = if is_wrapped { &parsed["auths"] } else { &parsed };
     let Some(entries) = entries.as_object().filter(|entries| !entries.is_empty()) else {
-        return Err("it has credentials for no registry".to_owned());
+        return Err("it has no credentials for any registry".to_owned());
     };
     let fields = entries.values().filter_map(Value::as_object).flatten();
     // User names may be common words.
@@ -177,8 +177,8 @@ mod tests {
         assert_eq!(redactor.text("with hunter2"), "with REDACTED");
         for (data, why) in [
             (&[("a", "b")][..], "it has neither .dockerconfigjson nor .dockercfg"),
-            (&[(".dockerconfigjson", "{")], "its credentials are no JSON: line 1"),
-            (&[(".dockercfg", "{}")], "it has credentials for no registry"),
+            (&[(".dockerconfigjson", "{")], "its credentials are not JSON: line 1"),
+            (&[(".dockercfg", "{}")], "it has no credentials for any registry"),
         ] {
             assert_eq!(registries(&secret(data), &mut redactor), Err(why.to_owned()));
         }

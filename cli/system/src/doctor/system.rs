@@ -4,6 +4,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output::{Table, qualified};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::Cluster;
+use olm_finding::Level;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -11,7 +12,6 @@ use super::diagnose::{Finding, SERVERS, diagnose_servers};
 use super::findings_text;
 use super::observe::observe_servers;
 use super::observed::{Observed, list, text, title};
-use super::rule::Severity;
 use olm_serving::issue::Validity;
 
 /// Health of the servers.
@@ -86,7 +86,7 @@ fn of_object(kind: &'static str, object: &Value, findings: &[Finding], state: &s
 }
 
 fn has_error(title: &str, findings: &[Finding]) -> bool {
-    findings.iter().any(|finding| finding.object == title && finding.severity == Severity::Error)
+    findings.iter().any(|finding| finding.place.object == title && finding.level == Level::Error)
 }
 
 fn certificates(observed: &Observed, findings: &[Finding]) -> Vec<Component> {
@@ -108,7 +108,7 @@ impl SystemHealth {
     /// Reports whether something does not work.
     pub(crate) fn has_errors(&self) -> bool {
         self.components.iter().any(|one| !one.healthy)
-            || self.findings.iter().any(|finding| finding.severity == Severity::Error)
+            || self.findings.iter().any(|finding| finding.level == Level::Error)
     }
 
     /// Table of the components, and the findings.

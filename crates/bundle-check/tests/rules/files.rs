@@ -12,28 +12,37 @@ fn repeated_keys_are_reported_in_each_file_at_any_depth() {
         (
             good().with("manifests/c.yaml", &format!("{CONFIG}{}", CONFIG.replace("name: c", "name: d"))),
             &[
-                "warning: manifests/c.yaml:4: apiVersion: the key is in line 1, too: separate two objects by a line `---`, else only the last one exists [FILE-6]",
-                "warning: manifests/c.yaml:5: kind: the key is in line 2, too: separate two objects by a line `---`, else only the last one exists [FILE-6]",
-                "warning: manifests/c.yaml:6: metadata: the key is in line 3, too: separate two objects by a line `---`, else only the last one exists [FILE-6]",
+                "warning: manifests/c.yaml:4: apiVersion: the key is also on line 1: separate objects with a line \
+                 `---`; otherwise only the last one is read [FILE-6]",
+                "warning: manifests/c.yaml:5: kind: the key is also on line 2: separate objects with a line `---`; \
+                 otherwise only the last one is read [FILE-6]",
+                "warning: manifests/c.yaml:6: metadata: the key is also on line 3: separate objects with a line `---`; \
+                 otherwise only the last one is read [FILE-6]",
             ],
         ),
         (
             good().csv("  displayName: Lamp\n", "  displayName: Lamp\n  maturity: alpha\n  maturity: beta\n"),
-            &["warning: manifests/csv.yaml:10: spec.maturity: the key is in line 9, too: only the last value is used: remove one of the two [FILE-6]"],
+            &["warning: manifests/csv.yaml:10: spec.maturity: the key is also on line 9: only the last value is used: \
+               remove one of the two [FILE-6]"],
         ),
         (
             good().crd("{type: object}", "{type: object, type: object}"),
-            &["warning: manifests/lamps.crd.yaml:14: spec.versions[0].schema.openAPIV3Schema.type: the key is in line 14, too: only the last value is used: remove one of the two [FILE-6]"],
+            &["warning: manifests/lamps.crd.yaml:14: spec.versions[0].schema.openAPIV3Schema.type: the key is also on \
+               line 14: only the last value is used: remove one of the two [FILE-6]"],
         ),
         (
             good().annotations(annotations, &annotations.repeat(2)),
-            &["warning: metadata/annotations.yaml:6: annotations[\"operators.operatorframework.io.bundle.package.v1\"]: the key is in line 5, too: only the last value is used: remove one of the two [FILE-6]"],
+            &["warning: metadata/annotations.yaml:6: \
+               annotations[\"operators.operatorframework.io.bundle.package.v1\"]: the key is also on line 5: only the \
+               last value is used: remove one of the two [FILE-6]"],
         ),
         (
             good().with("metadata/properties.yaml", "properties: []\nproperties:\n- {type: a, type: b, value: 1}\n"),
             &[
-                "warning: metadata/properties.yaml:2: properties: the key is in line 1, too: only the last value is used: remove one of the two [FILE-6]",
-                "warning: metadata/properties.yaml:3: properties[0].type: the key is in line 3, too: only the last value is used: remove one of the two [FILE-6]",
+                "warning: metadata/properties.yaml:2: properties: the key is also on line 1: only the last value is \
+                 used: remove one of the two [FILE-6]",
+                "warning: metadata/properties.yaml:3: properties[0].type: the key is also on line 3: only the last \
+                 value is used: remove one of the two [FILE-6]",
             ],
         ),
         (
@@ -41,7 +50,8 @@ fn repeated_keys_are_reported_in_each_file_at_any_depth() {
             &["warning: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations.alm-examples: the JSON has the key \"0.metadata.name\" in its lines 1 and 1; only the last value is used: remove one of the two [FILE-6]"],
         ),
         (good().with("manifests/c.json", "{\"apiVersion\": \"v1\", \"kind\": \"ConfigMap\", \"metadata\": {\"name\": \"c\"},\n \"data\": {\"a\": \"1\", \"a\": \"2\"}}"),
-            &["warning: manifests/c.json:2: data.a: the key is in line 2, too: only the last value is used: remove one of the two [FILE-6]"],
+            &["warning: manifests/c.json:2: data.a: the key is also on line 2: only the last value is used: remove one \
+               of the two [FILE-6]"],
         ),
     ]);
 }

@@ -206,7 +206,7 @@ fn webhook_rules_report_invalid_and_vital_rules() {
                 "error: manifests/csv.yaml:25: spec.webhookdefinitions[0]: ValidatingWebhookConfiguration \
                  \"v.lamp.example.com\": webhooks.0.admissionReviewVersions has neither v1 nor v1beta1 [RENDER-2]",
                 "error: manifests/csv.yaml:25: spec.webhookdefinitions[0]: ValidatingWebhookConfiguration \
-                 \"v.lamp.example.com\": webhooks.0.sideEffects is missing, allowed are None and NoneOnDryRun [RENDER-2]",
+                 \"v.lamp.example.com\": webhooks.0.sideEffects is missing, allowed: None and NoneOnDryRun [RENDER-2]",
             ],
         ),
         (
@@ -273,8 +273,8 @@ fn removed_api_versions_are_errors_for_target_kubernetes() {
     let needs = "error: manifests/csv.yaml:10: ClusterServiceVersion lamp.v1.2.0: spec.minKubeVersion: the operator needs \
                  Kubernetes 1.24, the bundle targets 1.23 [KUBE-2]";
     // The install checks require the version that every supported cluster serves.
-    let never = "error: manifests/b.yaml:1: PodDisruptionBudget \"b\": apiVersion is \"policy/v1beta1\", it has to be policy/v1 \
-                 [RENDER-2]";
+    let never = "error: manifests/b.yaml:1: PodDisruptionBudget \"b\": apiVersion is \"policy/v1beta1\", it must be \
+                 policy/v1 [RENDER-2]";
     for (version, expected) in [
         (None, vec![finding]),
         (Some("1.24"), vec![never]),

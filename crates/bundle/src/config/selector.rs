@@ -61,7 +61,7 @@ pub(super) fn unknown_field(path: &str, name: &str) -> Option<String> {
         "" => "matchExpressions, matchLabels",
         _ => "key, operator, values",
     };
-    Some(format!("unknown field {}: known are {known}", quote(&format!("{path}.{name}"))))
+    Some(format!("unknown field {}, allowed: {known}", quote(&format!("{path}.{name}"))))
 }
 
 /// Namespaces that the valid `selector` selects, sorted.
@@ -78,7 +78,7 @@ pub(super) fn selected(
     let invalid = |text: String| Err(RenderError::Configuration(format!("invalid configuration: {text}")));
     let Some(names) = options.selected_namespaces else {
         let names = quote(WATCH_NAMESPACES);
-        return invalid(format!("field {field} needs a cluster with these namespaces: name them in {names}"));
+        return invalid(format!("field {field} needs a cluster: list the namespaces in {names} instead"));
     };
     let own = options.install_namespace;
     if names.is_empty() {

@@ -68,7 +68,7 @@ fn collect(value: &Value, kind: &Type, path: &str, warnings: &mut BTreeSet<Strin
         } else {
             let field = quote(&format!("{path}.{}", key.replace('~', "~0").replace('/', "~1")));
             let known: Vec<&str> = types().fields(owner).iter().map(|field| field.name).collect();
-            warnings.insert(format!("unknown field {field} is ignored: known are {}", known.join(", ")));
+            warnings.insert(format!("unknown field {field} is ignored; known fields: {}", known.join(", ")));
         }
     }
 }
@@ -85,7 +85,7 @@ fn unknown_choices(owner: &str, field: &str, value: &Value, path: &str) -> Vec<S
         .filter(|value| !value.is_empty() && !choices.contains(value))
         .map(|value| {
             let (value, field, choices) = (quote(value), quote(path), choices.join(", "));
-            format!("unknown value {value} of field {field}: known are {choices}")
+            format!("unknown value {value} of field {field}; known values: {choices}")
         })
         .collect()
 }
@@ -133,7 +133,7 @@ fn displaced_mounts(bundle: &Bundle, config: &Value) -> Vec<String> {
                     continue;
                 };
                 warnings.push(format!(
-                    "field {} takes the place of the mount of volume {} at {} in container {} of deployment {}",
+                    "field {} replaces the mount of volume {} at {} in container {} of deployment {}",
                     quote(&format!("{DEPLOYMENT_CONFIG}.volumeMounts.{index}")),
                     quote(&volume),
                     quote(&path.unwrap_or_default()),

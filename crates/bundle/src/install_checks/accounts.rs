@@ -21,7 +21,7 @@ pub(super) fn system_accounts(object: &Value, system_namespace: &str) -> Vec<Str
         let fields = ["serviceAccountName", "serviceAccount"];
         let named = fields.map(|field| text(object, &format!("/spec/template/spec/{field}")));
         let named = named.into_iter().filter(|name| SYSTEM_ACCOUNTS.contains(name));
-        found.extend(named.map(|name| refused("its pods have service account", name)));
+        found.extend(named.map(|name| refused("its pods use service account", name)));
         let account = text(object, "/metadata/annotations/kubernetes.io~1service-account.name");
         let is_token = group_of(object).is_empty()
             && text(object, "/type") == "kubernetes.io/service-account-token"

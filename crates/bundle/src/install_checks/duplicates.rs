@@ -37,15 +37,15 @@ pub(super) fn conflicting_duplicates(
         Some(if let [one, another, ..] = same_names {
             let (one, another) = (quote(one), quote(another));
             format!(
-                "{title} is needed for the webhooks of deployment {one} and for those of {another}: their names are cut \
-                 to the same text, one of them has to be shorter"
+                "{title} is needed for the webhooks of deployment {one} and for those of {another}: their names are \
+                 truncated to the same text: shorten one of them"
             )
         } else {
             let count = same.len();
             let source = match shipped.get(&(group, kind, name)) {
-                None => "in what the ClusterServiceVersion asks for",
+                None => "in the objects generated from the ClusterServiceVersion",
                 Some(shipped) if *shipped < count => {
-                    "in the manifests and in what the ClusterServiceVersion asks for"
+                    "in the manifests and in the objects generated from the ClusterServiceVersion"
                 }
                 Some(_) => "in the manifests",
             };

@@ -194,8 +194,8 @@ fn unapproved(object: &Value) -> Option<String> {
         .is_some_and(|(scheme, rest)| !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/'));
     (!is_url && !approval.starts_with("unapproved")).then(|| {
         format!(
-            "{}: group {} belongs to Kubernetes: annotation {APPROVAL} has to be the URL of the approval or start \
-             with \"unapproved\"",
+            "{}: group {} belongs to Kubernetes: annotation {APPROVAL} must be the URL of the approval or start with \
+             \"unapproved\"",
             title(object),
             quote(group)
         )

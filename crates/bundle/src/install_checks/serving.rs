@@ -50,7 +50,7 @@ fn service_name(deployments: &ServingDeployments<'_>, name: &str) -> Option<Stri
     let length = name.len();
     if length > LABEL_BYTES {
         let hint = deployments.behind("Service", name).first().map_or(String::new(), |deployment| {
-            format!(": the name of deployment {} has to be shorter", quote(deployment))
+            format!(": shorten the name of deployment {}", quote(deployment))
         });
         let limit = format!("at most {LABEL_BYTES} are allowed");
         return Some(format!("metadata.name has {length} characters, {limit}{hint}"));
@@ -87,7 +87,7 @@ pub(super) fn webhooks(object: &Value) -> Vec<String> {
         found.extend(choices(webhook, &field));
         let timeout = webhook.get("timeoutSeconds").and_then(Value::as_i64);
         if let Some(seconds) = timeout.filter(|seconds| !(1..=30).contains(seconds)) {
-            found.push(format!("{field}.timeoutSeconds is {seconds}, allowed are 1 to 30"));
+            found.push(format!("{field}.timeoutSeconds is {seconds}, allowed: 1 to 30"));
         }
     }
     found
@@ -109,7 +109,7 @@ fn choices(webhook: &Value, field: &str) -> Vec<String> {
             None if name == "sideEffects" => "is missing".to_string(),
             None => continue,
         };
-        found.push(format!("{field}.{name} {problem}, allowed are {}", allowed.join(" and ")));
+        found.push(format!("{field}.{name} {problem}, allowed: {}", allowed.join(" and ")));
     }
     found
 }
@@ -135,14 +135,14 @@ fn service_reference(webhook: &Value, field: &str) -> Vec<String> {
     // Without containerPort it is 0, and 443 when it is applied.
     if let Some(port) = port.filter(|port| *port != 0 && !PORTS.contains(port)) {
         found.push(format!(
-            "{field}.port is {port}, allowed are 1 to 65535: set containerPort of the webhook definition"
+            "{field}.port is {port}, allowed: 1 to 65535: set containerPort of the webhook definition"
         ));
     }
     let path = text(webhook, "/clientConfig/service/path");
     if !is_webhook_path(path) {
         found.push(format!(
-            "{field}.path is {}, it has to start with / and each part may only have lower case letters, digits, '-' and '.': \
-             change webhookPath of the webhook definition",
+            "{field}.path is {}, it must start with / and each part may have only lower case letters, digits, '-' and \
+             '.': change webhookPath of the webhook definition",
             quote(path)
         ));
     }

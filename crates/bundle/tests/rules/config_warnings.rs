@@ -33,12 +33,12 @@ install:
         config_warnings(&bundle.load().unwrap(), &config),
         [
             "field \"deploymentConfig.env\" has more than one entry named \"A\": all of them are added",
-            "field \"deploymentConfig.volumeMounts.0\" takes the place of the mount of volume \"v\" at \"/old\" in \
-             container \"c\" of deployment \"d\"",
-            "unknown field \"deploymentConfig.env.0.vaule\" is ignored: known are name, value, valueFrom",
-            "unknown field \"deploymentConfig.volumes.0.emptyDir.a~1b\" is ignored: known are medium, sizeLimit",
-            "unknown value \"Bogus\" of field \"deploymentConfig.tolerations.0.operator\": known are Equal, Exists, \
-             Gt, Lt",
+            "field \"deploymentConfig.volumeMounts.0\" replaces the mount of volume \"v\" at \"/old\" in container \
+             \"c\" of deployment \"d\"",
+            "unknown field \"deploymentConfig.env.0.vaule\" is ignored; known fields: name, value, valueFrom",
+            "unknown field \"deploymentConfig.volumes.0.emptyDir.a~1b\" is ignored; known fields: medium, sizeLimit",
+            "unknown value \"Bogus\" of field \"deploymentConfig.tolerations.0.operator\"; known values: Equal, \
+             Exists, Gt, Lt",
             "unknown value \"Within\" of field \"deploymentConfig.affinity.nodeAffinity.\
              requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0.matchExpressions.0.operator\": known \
              are DoesNotExist, Exists, Gt, In, Lt, NotIn",

@@ -322,12 +322,12 @@ fn invalid_watch_namespaces_are_refused() {
         (
             MULTI,
             None,
-            "required field \"watchNamespaces\" is missing: it or \"watchNamespaceSelector\" has to be given".into(),
+            "required field \"watchNamespaces\" is missing: it or \"watchNamespaceSelector\" must be given".into(),
         ),
         (
             OWN_MULTI,
             None,
-            "required field \"watchNamespace\" is missing: it, \"watchNamespaces\" or \"watchNamespaceSelector\" has to \
+            "required field \"watchNamespace\" is missing: it, \"watchNamespaces\" or \"watchNamespaceSelector\" must \
              be given"
                 .into(),
         ),

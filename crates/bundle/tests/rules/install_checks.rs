@@ -89,15 +89,15 @@ fn unserved_api_versions_fail_install_check() {
         (
             "apiextensions.k8s.io/v1beta1",
             "CustomResourceDefinition",
-            "is \"apiextensions.k8s.io/v1beta1\", it has to be apiextensions.k8s.io/v1",
+            "is \"apiextensions.k8s.io/v1beta1\", it must be apiextensions.k8s.io/v1",
         ),
         (
             "example.com/v1",
             "CustomResourceDefinition",
-            "is \"example.com/v1\", it has to be apiextensions.k8s.io/v1",
+            "is \"example.com/v1\", it must be apiextensions.k8s.io/v1",
         ),
-        ("v1", "Role", "is \"v1\", it has to be rbac.authorization.k8s.io/v1"),
-        ("policy/v1beta1", "PodDisruptionBudget", "is \"policy/v1beta1\", it has to be policy/v1"),
+        ("v1", "Role", "is \"v1\", it must be rbac.authorization.k8s.io/v1"),
+        ("policy/v1beta1", "PodDisruptionBudget", "is \"policy/v1beta1\", it must be policy/v1"),
         ("v1", "PrometheusRule", "\"v1\" has no such kind"),
         ("", "ConfigMap", "is missing"),
     ];
@@ -141,8 +141,8 @@ fn invalid_names_fail_install_check() {
     misnamed["metadata"]["name"] = json!("other.example.com");
     assert_eq!(
         found(&manifest(&misnamed)),
-        ["CustomResourceDefinition \"other.example.com\": metadata.name has to be \"widgets.example.com\", \
-             spec.names.plural and spec.group"]
+        ["CustomResourceDefinition \"other.example.com\": metadata.name must be \"widgets.example.com\", \
+          spec.names.plural and spec.group"]
     );
 }
 
@@ -173,8 +173,8 @@ fn truncated_service_names_too_long_or_equal_fail_install_check() {
     assert_eq!(
         found(&bundle),
         [format!(
-            "Service \"{name}-service\": metadata.name has 64 characters, at most 63 are allowed: the name of \
-             deployment \"{name}\" has to be shorter"
+            "Service \"{name}-service\": metadata.name has 64 characters, at most 63 are allowed: shorten the name of \
+             deployment \"{name}\""
         )]
     );
     let (short, long) = ("w".repeat(55), "w".repeat(57));
@@ -184,7 +184,7 @@ fn truncated_service_names_too_long_or_equal_fail_install_check() {
         found(&bundle),
         [format!(
             "Service \"{short}-service\" is needed for the webhooks of deployment \"{short}\" and for those of \
-             \"{long}\": their names are cut to the same text, one of them has to be shorter"
+             \"{long}\": their names are truncated to the same text: shorten one of them"
         )]
     );
 }
@@ -213,7 +213,7 @@ fn invalid_webhook_fields_fail_install_check() {
         (
             json!({"containerPort": -1}),
             vec![format!(
-                "{of}.clientConfig.service.port is -1, allowed are 1 to 65535: set containerPort of the webhook \
+                "{of}.clientConfig.service.port is -1, allowed: 1 to 65535: set containerPort of the webhook \
                  definition"
             )],
         ),
@@ -221,21 +221,21 @@ fn invalid_webhook_fields_fail_install_check() {
             json!({"sideEffects": null, "admissionReviewVersions": ["v2"]}),
             vec![
                 format!("{of}.admissionReviewVersions has neither v1 nor v1beta1"),
-                format!("{of}.sideEffects is missing, allowed are None and NoneOnDryRun"),
+                format!("{of}.sideEffects is missing, allowed: None and NoneOnDryRun"),
             ],
         ),
         (
             json!({"failurePolicy": "fail", "sideEffects": "Some", "timeoutSeconds": 60}),
             vec![
-                format!("{of}.failurePolicy is \"fail\", allowed are Fail and Ignore"),
-                format!("{of}.sideEffects is \"Some\", allowed are None and NoneOnDryRun"),
-                format!("{of}.timeoutSeconds is 60, allowed are 1 to 30"),
+                format!("{of}.failurePolicy is \"fail\", allowed: Fail and Ignore"),
+                format!("{of}.sideEffects is \"Some\", allowed: None and NoneOnDryRun"),
+                format!("{of}.timeoutSeconds is 60, allowed: 1 to 30"),
             ],
         ),
         (
             json!({"webhookPath": "check"}),
             vec![format!(
-                "{of}.clientConfig.service.path is \"check\", it has to start with / and each part may only have lower \
+                "{of}.clientConfig.service.path is \"check\", it must start with / and each part may have only lower \
                  case letters, digits, '-' and '.': change webhookPath of the webhook definition"
             )],
         ),
@@ -269,7 +269,7 @@ fn invalid_conversion_webhook_fails_install_check() {
         found(&bundle),
         [
             format!(
-                "{of}.clientConfig.service.port is -1, allowed are 1 to 65535: set containerPort of the webhook \
+                "{of}.clientConfig.service.port is -1, allowed: 1 to 65535: set containerPort of the webhook \
                  definition"
             ),
             format!("{of}.conversionReviewVersions has neither v1 nor v1beta1"),
@@ -330,8 +330,8 @@ install: {spec: {permissions: [{serviceAccountName: a, rules: []}, {serviceAccou
     assert_eq!(
         found(&bundle),
         [
-            "ServiceAccount \"a\" occurs 2 times with different content (metadata.labels), in the manifests and in what \
-             the ClusterServiceVersion asks for: keep one of them"
+            "ServiceAccount \"a\" occurs 2 times with different content (metadata.labels), in the manifests and in the \
+             objects generated from the ClusterServiceVersion: keep one of them"
         ]
     );
     let bundle = Fixture::new("")
@@ -407,7 +407,7 @@ fn unapproved_crd_in_kubernetes_group_fails_install_check() {
     let unapproved = |group: &str| {
         format!(
             "CustomResourceDefinition \"widgets.{group}\": group \"{group}\" belongs to Kubernetes: annotation \
-             api-approved.kubernetes.io has to be the URL of the approval or start with \"unapproved\""
+             api-approved.kubernetes.io must be the URL of the approval or start with \"unapproved\""
         )
     };
     for group in ["k8s.io", "x.k8s.io", "x.kubernetes.io"] {
@@ -458,7 +458,7 @@ fn objects_of_install_manifest_are_reserved() {
 #[test]
 fn failed_install_checks_above_100_are_counted() {
     for (count, last) in
-        [(1_000, "900 more of this sort are not listed"), (101, "1 more of this sort is not listed")]
+        [(1_000, "900 more of this kind are not listed"), (101, "1 more of this kind is not listed")]
     {
         let objects: String = (0..count)
             .map(|number| {

@@ -98,7 +98,7 @@ fn service_accounts_of_olm_fail_install_check() {
             &json!({"apiVersion": "serving.knative.dev/v1", "kind": "Service", "metadata": {"name": "s"},
             "spec": {"template": {"spec": {"serviceAccount": account}}}}),
         );
-        let of_pods = "its pods have service account";
+        let of_pods = "its pods use service account";
         for (fixture, title, what) in [
             (&pods, "Deployment \"d\"", of_pods),
             (&service, "Service \"s\"", of_pods),

@@ -51,11 +51,7 @@ fn selected_namespaces_must_suit_the_bundle() {
             ),
         ),
         (MULTI, Some(&[]), "no namespace matches watchNamespaceSelector team=a".into()),
-        (
-            MULTI,
-            None,
-            format!("{field} needs a cluster with these namespaces: name them in \"watchNamespaces\""),
-        ),
+        (MULTI, None, format!("{field} needs a cluster: list the namespaces in \"watchNamespaces\" instead")),
         (&["AllNamespaces", "OwnNamespace"], Some(&["a"]), "unknown field \"watchNamespaceSelector\"".into()),
     ];
     for (modes, selected, expected) in rows {
@@ -88,7 +84,7 @@ fn invalid_selector_is_refused_with_path() {
         ),
         (
             json!({"matchLabel": {"team": "a"}}),
-            "unknown field \"watchNamespaceSelector.matchLabel\": known are matchExpressions, matchLabels"
+            "unknown field \"watchNamespaceSelector.matchLabel\", allowed: matchExpressions, matchLabels"
                 .into(),
         ),
         (
@@ -132,7 +128,7 @@ fn invalid_expression_is_refused_with_path_and_allowed_values() {
         (json!({"key": "team"}), format!("required field \"{path}.operator\" is missing")),
         (
             json!({"key": "team", "operator": "Exists", "value": "a"}),
-            format!("unknown field \"{path}.value\": known are key, operator, values"),
+            format!("unknown field \"{path}.value\", allowed: key, operator, values"),
         ),
     ];
     for (expression, expected) in rows {

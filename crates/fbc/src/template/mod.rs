@@ -68,7 +68,7 @@ impl Template {
     /// Parses a template from YAML or JSON. Its field `schema` selects the type.
     ///
     /// # Errors
-    /// The text is no template.
+    /// The text is not a template.
     pub fn parse(text: &[u8]) -> Result<Self, TemplateError> {
         let refused = |problem: String| TemplateError::Schema(format!("decoding template input: {problem}"));
         let json = olm_yaml::to_json(text, &olm_yaml::Limits::default())

@@ -60,7 +60,7 @@ impl SubstitutesTemplate {
     /// Parses a template from YAML or JSON.
     ///
     /// # Errors
-    /// The text is not such a template, its entries are no valid catalog, or a substitution is incomplete or repeats
+    /// The text is not such a template, its entries are not a valid catalog, or a substitution is incomplete or repeats
     /// another.
     pub fn parse(text: &[u8]) -> Result<Self, TemplateError> {
         let refused = |problem: String| TemplateError::Substitutes(problem);

@@ -20,13 +20,15 @@ mod tree;
 
 use convert::Problem;
 pub use duplicates::Duplicates;
-pub use report::{Finding, Report, Severity};
+pub use report::{Finding, RULES, Report};
+use report::{REJECTED, REPEATED_KEY, UNDOCUMENTED};
 
 use crate::{
     Folder, Limits, LoadError, Meta, Origin,
     folder::{content_files, load_file},
 };
 use documents::Documents;
+use olm_finding::Rule;
 use olm_version::quote;
 
 /// Incremental validation of a catalog. Only a few fields of each bundle are kept.
@@ -50,11 +52,12 @@ impl Validator {
         if self.strict {
             let skipped = meta.unread.map(|line| {
                 let origin = Origin { line, ..meta.origin.clone() };
-                warning("everything from here to the next --- is skipped".to_owned(), origin)
+                warning(&UNDOCUMENTED, "everything from here to the next --- is skipped".to_owned(), origin)
             });
             self.warnings.extend(skipped);
             let warnings = strict::warnings(meta).into_iter();
-            self.warnings.extend(warnings.map(|message| warning(message, meta.origin.clone())));
+            self.warnings
+                .extend(warnings.map(|message| warning(&UNDOCUMENTED, message, meta.origin.clone())));
         }
     }
 
@@ -73,7 +76,7 @@ impl Validator {
     fn error(&mut self, message: String, origin: Option<Origin>) {
         self.reference_message.get_or_insert_with(|| message.clone());
         let message = shortened(message);
-        self.errors.push(Finding { severity: Severity::Error, scope: Vec::new(), message, origin });
+        self.errors.push(Finding::new(&REJECTED, Vec::new(), message, origin));
     }
 
     /// Checks the objects against each other and returns all findings.
@@ -123,13 +126,13 @@ pub fn repeated_key_warnings(meta: &Meta) -> impl Iterator<Item = Finding> {
             ([name], _)
                 if ["schema", "package", "name", "entries", "properties"].contains(&name.as_str()) =>
             {
-                "separate two objects by a line `---`, else only the last one exists"
+                "separate objects with a line `---`; otherwise only the last one is read"
             }
             _ => "only the last value is used: remove one of the two",
         };
         let message =
-            format!("the key {} is in line {}, too: {advice}", quote(&key.path.join(".")), key.first);
-        warning(message, Origin { line: key.line, ..meta.origin.clone() })
+            format!("the key {} is also on line {}: {advice}", quote(&key.path.join(".")), key.first);
+        warning(&REPEATED_KEY, message, Origin { line: key.line, ..meta.origin.clone() })
     })
 }
 
@@ -137,7 +140,7 @@ pub fn repeated_key_warnings(meta: &Meta) -> impl Iterator<Item = Finding> {
 pub(crate) enum Fault {
     /// An object cannot be loaded.
     Load(String),
-    /// The objects are no valid catalog.
+    /// The objects are not a valid catalog.
     Model(String),
 }
 
@@ -167,8 +170,8 @@ pub fn validate_metas(metas: &[Meta]) -> Report {
     validator.finish()
 }
 
-fn warning(message: String, origin: Origin) -> Finding {
-    Finding { severity: Severity::Warning, scope: Vec::new(), message, origin: Some(origin) }
+fn warning(rule: &'static Rule, message: String, origin: Origin) -> Finding {
+    Finding::new(rule, Vec::new(), message, Some(origin))
 }
 
 /// Validates a catalog folder. An unreadable file does not prevent checks of the others.

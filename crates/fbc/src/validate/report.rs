@@ -3,18 +3,21 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use olm_finding::{Level, Rule};
 use serde::Serialize;
 
 use crate::Origin;
 
-/// Severity of a [`Finding`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// `opm validate` rejects the catalog.
-    Error,
-    /// Upstream accepts it. All but repeated keys are reported in strict mode only.
-    Warning,
+olm_finding::rules! {
+    /// Rules of a validation.
+    pub RULES: ();
+
+    REJECTED "CATALOG-1" Error (()) "`opm validate` accepts the catalog"
+        "catalogd does not serve it. Correct the object that the finding names."
+    REPEATED_KEY "CATALOG-3" Warning (()) "an object has each key once"
+        "Of equal keys only the last one is read. Where the line `---` between two objects is missing, the first one is lost."
+    UNDOCUMENTED "CATALOG-4" Warning (()) "objects follow the documented schemas"
+        "opm accepts them, but other clients may not. Checked with --strict."
 }
 
 /// Fault of a catalog.
@@ -22,8 +25,11 @@ pub enum Severity {
 /// Printed on one line: the origin if known, the scope, the message, joined by `: `.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// Severity.
-    pub severity: Severity,
+    /// The violated rule, serialized as its ID.
+    #[serde(serialize_with = "olm_finding::by_id")]
+    pub rule: &'static Rule,
+    /// Severity: an error if `opm validate` rejects the catalog.
+    pub severity: Level,
     /// Scope of the message, outermost first: `invalid package "foo"`, `invalid channel "a"`. Empty if the message
     /// names the object itself.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -44,6 +50,17 @@ impl fmt::Display for Finding {
             write!(f, "{scope}: ")?;
         }
         f.write_str(&self.message.replace('\n', " "))
+    }
+}
+
+impl Finding {
+    pub(super) fn new(
+        rule: &'static Rule,
+        scope: Vec<String>,
+        message: String,
+        origin: Option<Origin>,
+    ) -> Self {
+        Self { rule, severity: rule.level, scope, message, origin }
     }
 }
 
@@ -74,7 +91,7 @@ impl Report {
 
     /// Findings for which upstream rejects the catalog.
     pub fn errors(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Error)
+        self.findings.iter().filter(|finding| finding.severity == Level::Error)
     }
 
     /// Errors that the catalog did not have at the time of the report `before`. An error about the same part is the same
@@ -100,7 +117,7 @@ impl Report {
 
     /// Findings for which upstream does not reject it.
     pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter().filter(|finding| finding.severity == Severity::Warning)
+        self.findings.iter().filter(|finding| finding.severity == Level::Warning)
     }
 }
 
@@ -110,7 +127,8 @@ mod tests {
 
     fn report(errors: &[(&str, &str)]) -> Report {
         let finding = |(scope, message): &(&str, &str)| Finding {
-            severity: Severity::Error,
+            rule: &REJECTED,
+            severity: Level::Error,
             scope: vec![(*scope).to_owned()],
             message: (*message).to_owned(),
             origin: None,

@@ -19,7 +19,7 @@ pub(super) fn warnings(meta: &Meta) -> Vec<String> {
     let mut found = Vec::new();
     if meta.schema.starts_with("olm.") && !KNOWN.contains(&meta.schema.as_str()) {
         found.push(format!(
-            "schema {} is unknown: the prefix \"olm.\" is reserved, allowed are {}",
+            "schema {} is unknown: the prefix \"olm.\" is reserved, allowed: {}",
             quote(&meta.schema),
             KNOWN.map(quote).join(", ")
         ));
@@ -54,7 +54,7 @@ fn property_warnings(properties: &RawValue, found: &mut Vec<String>) {
         };
         let kind = text_field(&members, "type");
         if kind.is_empty() {
-            found.push(format!("properties[{index}].type must be a text that is not empty"));
+            found.push(format!("properties[{index}].type must be a non-empty string"));
         }
         if json::field(&members, "value").is_none() {
             found.push(format!("properties[{index}].value of type {} must not be null", quote(&kind)));

@@ -1,6 +1,6 @@
 //! Findings of the model check as a tree, printed as upstream does (docs/design/catalogd.md#validation).
 
-use super::{Finding, Severity};
+use super::{Finding, report::REJECTED};
 use crate::Origin;
 
 /// Message, or scope with its findings.
@@ -61,12 +61,8 @@ impl Node {
 
     fn collect(&self, scope: &mut Vec<String>, findings: &mut Vec<Finding>) {
         if self.is_empty() {
-            findings.push(Finding {
-                severity: Severity::Error,
-                scope: scope.clone(),
-                message: self.text.clone(),
-                origin: self.origin.clone(),
-            });
+            let (message, origin) = (self.text.clone(), self.origin.clone());
+            findings.push(Finding::new(&REJECTED, scope.clone(), message, origin));
             return;
         }
         scope.push(self.text.clone());

@@ -44,13 +44,13 @@ impl Attachments {
         };
         if let Some(section) = file.default_docker {
             if let Some((_, other)) = &self.default {
-                return Err(format!("section \"default-docker\" stands both in {other} and in {name}"));
+                return Err(format!("section \"default-docker\" is both in {other} and in {name}"));
             }
             self.default = Some((section.use_sigstore_attachments, name.to_owned()));
         }
         for (scope, section) in file.docker.unwrap_or_default().0 {
             if let Some((_, other)) = self.docker.get(&scope) {
-                return Err(format!("section {scope:?} of \"docker\" stands both in {other} and in {name}"));
+                return Err(format!("section {scope:?} of \"docker\" is both in {other} and in {name}"));
             }
             let enabled = section.unwrap_or_default().use_sigstore_attachments;
             self.docker.insert(scope, (enabled, name.to_owned()));
@@ -99,8 +99,8 @@ mod tests {
         let mut attachments = Attachments::default();
         attachments.add("a.yaml", b"default-docker: {}\ndocker: {r.io: {}}").unwrap();
         for (text, expected) in [
-            ("default-docker: {}", "section \"default-docker\" stands both in a.yaml and in b.yaml"),
-            ("docker: {r.io: {}}", "section \"r.io\" of \"docker\" stands both in a.yaml and in b.yaml"),
+            ("default-docker: {}", "section \"default-docker\" is both in a.yaml and in b.yaml"),
+            ("docker: {r.io: {}}", "section \"r.io\" of \"docker\" is both in a.yaml and in b.yaml"),
         ] {
             assert_eq!(attachments.clone().add("b.yaml", text.as_bytes()).unwrap_err(), expected);
         }

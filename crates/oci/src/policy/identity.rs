@@ -89,7 +89,7 @@ impl TryFrom<String> for Named {
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         let malformed =
-            |error: &dyn ToString| format!("{text:?} is no image reference: {}", error.to_string());
+            |error: &dyn ToString| format!("{text:?} is not an image reference: {}", error.to_string());
         let (tagged, digest) = match text.split_once('@') {
             None => (text.as_str(), None),
             Some((tagged, digest)) => (tagged, Some(digest.parse().map_err(|error| malformed(&error))?)),

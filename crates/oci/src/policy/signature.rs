@@ -69,7 +69,7 @@ async fn fetch_artifact(session: &Session, tag: &str, attached: &mut Attached) -
         manifest => manifest?,
     };
     let manifest: OciImageManifest = serde_json::from_slice(&manifest)
-        .map_err(|_| RequestError::fatal("the manifest is none of an image"))?;
+        .map_err(|_| RequestError::fatal("the manifest is not that of an image"))?;
     if manifest.layers.len() > MAX_LAYERS {
         return Err(RequestError::fatal(format!("there are more than {MAX_LAYERS} layers")));
     }

@@ -20,19 +20,19 @@ async fn hostile_paths_and_links_are_confined_or_rejected() {
         ),
         (
             &[a(), file("etc/passwd", "root"), link("configs/s.yaml", "/etc/passwd")],
-            Err("link configs/s.yaml to \"/etc/passwd\": no file of the unpacked folder"),
+            Err("link configs/s.yaml to \"/etc/passwd\": not a file of the unpacked folder"),
         ),
         (
             &[a(), link("configs/s.yaml", "../../../../../../etc/passwd")],
-            Err("link configs/s.yaml to \"../../../../../../etc/passwd\": no file of the unpacked folder"),
+            Err("link configs/s.yaml to \"../../../../../../etc/passwd\": not a file of the unpacked folder"),
         ),
         (
             &[a(), link("configs/s.yaml", "gone.yaml")],
-            Err("link configs/s.yaml to \"gone.yaml\": no file of the unpacked folder"),
+            Err("link configs/s.yaml to \"gone.yaml\": not a file of the unpacked folder"),
         ),
         (
             &[a(), link("configs/up", ".."), file("configs/up/up/evil", "x")],
-            Err("link configs/up to \"..\": no file of the unpacked folder"),
+            Err("link configs/up to \"..\": not a file of the unpacked folder"),
         ),
         (
             &[hard_link("configs/h", "etc/passwd")],
@@ -119,7 +119,7 @@ async fn broken_archive_is_a_terminal_error() {
     huge.set_size(u64::MAX >> 1);
     huge.set_cksum();
     for (name, blob, expected) in [
-        ("text", b"this is no archive at all".to_vec(), "failed to read entire block"),
+        ("text", b"this is not an archive at all".to_vec(), "failed to read entire block"),
         ("cut in a file", tar[..1000].to_vec(), "unexpected EOF"),
         ("checksum", checksum, "archive header checksum mismatch"),
         ("gzip in gzip", twice, ""),

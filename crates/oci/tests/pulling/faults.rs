@@ -15,7 +15,6 @@ async fn registry_error_names_registry_and_cause() {
     fixture.registry.add_image("a/cat", "v1", &catalog());
     let host = fixture.registry.host();
     let status = |code: u16, body: &str| Fault::Status(code, Vec::new(), body.to_owned());
-    let source = |rest: &str| format!("error creating image source: {rest}");
     for (request, fault, tag, expected) in [
         (
             "GET /v2/",
@@ -52,18 +51,28 @@ async fn registry_error_names_registry_and_cause() {
             fault.unwrap_or(Fault::Hang),
         );
         let error = fixture.try_resolve(&format!("a/cat:{tag}")).await.unwrap_err();
-        assert_eq!((error.to_string(), error.is_terminal()), (source(&expected), false));
+        assert_eq!(
+            (error.to_string(), error.is_terminal()),
+            (format!("error creating image source: {expected}"), false)
+        );
         // Consume the remaining faults.
         while fixture.try_resolve("a/cat:v1").await.is_err() {}
     }
+}
 
+#[tokio::test]
+async fn error_names_missing_repository_and_missing_digest() {
+    let fixture = Fixture::new().await;
+    fixture.registry.add_image("a/cat", "v1", &catalog());
+    let host = fixture.registry.host();
     let absent = fixture.reference("b/none:v1");
     let error = fixture.puller.resolve(&absent).await.unwrap_err().to_string();
     assert_eq!(
         error,
-        source(&format!(
-            "reading manifest v1 in {host}/b/none: name unknown: repository name not known to registry"
-        ))
+        format!(
+            "error creating image source: reading manifest v1 in {host}/b/none: name unknown: repository name not known \
+             to registry"
+        )
     );
     let digest = format!("sha256:{}", "0".repeat(64));
     let error = fixture.pull(&fixture.resolve(&format!("a/cat@{digest}")).await).await.unwrap_err();

@@ -55,12 +55,19 @@ pub(super) enum DryRuns {
     Omitted,
 }
 
+/// Request that asks the API server for its verdict.
+struct DryRun {
+    body: Value,
+    /// `true` if the write moves the ownership of fields first.
+    moves_fields: bool,
+}
+
 /// Error of the check of an object.
 enum CheckError {
     /// The API server rejects the object.
-    Rejected(ObjectKey, ClusterError),
+    Rejected(Box<(ObjectKey, ClusterError)>),
     /// Reading the object failed.
-    Read(ObjectError),
+    Read(Box<ObjectError>),
     /// The dry run returned no verdict.
     DryRun(ClusterError),
 }
@@ -110,7 +117,8 @@ impl<C: Cluster> Engine<C> {
         while let Some(check) = checks.next().await {
             let check = match check {
                 Ok(check) => Some(check),
-                Err(CheckError::Rejected(key, verdict)) => {
+                Err(CheckError::Rejected(rejected)) => {
+                    let (key, verdict) = *rejected;
                     checked.findings.push(format!("{key}: {}", verdict.message));
                     if verdict.reason == Reason::NotPermitted {
                         checked.denials.push(verdict.message);
@@ -119,7 +127,7 @@ impl<C: Cluster> Engine<C> {
                 }
                 Err(CheckError::Read(error)) => {
                     let ends = error.ends_phase();
-                    checked.failures.push(error);
+                    checked.failures.push(*error);
                     if ends {
                         return Err(EngineError::Objects(checked.failures));
                     }
@@ -151,34 +159,12 @@ impl<C: Cluster> Engine<C> {
         }
         let live_hash = verified.map(|verified| verified.live_hash);
         let observed = self.observed(revision, content, desired, desired_hash, live_hash).await;
-        let mut observed = observed.map_err(CheckError::Read)?;
+        let mut observed = observed.map_err(|error| CheckError::Read(Box::new(error)))?;
         if revision.is_taken(&observed) {
             return Ok(ObjectCheck::Skipped(taken(ObjectKey::of(&observed.desired), "it has another owner")));
         }
-        let mut moves_fields = false;
-        let body = match (&observed.plan, &observed.actual) {
-            (Plan::Create, _)
-                if dry_runs == DryRuns::Omitted && is_built_in(&ObjectKey::of(&observed.desired).gvk) =>
-            {
-                return Ok(ObjectCheck::Read(observed));
-            }
-            (Plan::Create, _) => observed.desired.clone(),
-            (Plan::Adopt | Plan::Repair, Some(actual)) => {
-                let ObservedObject { desired, moves, plan, .. } = &observed;
-                moves_fields = moves.managed_fields(desired, actual).is_some();
-                // Moves from managers of classic OLM follow from the dry run.
-                let may_omit = dry_runs == DryRuns::Omitted && !revision.is_migrated;
-                if *plan == Plan::Adopt && may_omit && !moves_fields {
-                    return Ok(ObjectCheck::Read(observed));
-                }
-                let mut body = check_body(desired, actual, &revision.owner);
-                if moves_fields && drops_conversion(desired, actual, &moves.superseded) {
-                    // Valid without it only after its takeover, which must follow the verdict.
-                    body["spec"]["conversion"] = actual["spec"]["conversion"].clone();
-                }
-                body
-            }
-            _ => return Ok(ObjectCheck::Read(observed)),
+        let Some(DryRun { body, moves_fields }) = revision.dry_run(&observed, dry_runs) else {
+            return Ok(ObjectCheck::Read(observed));
         };
         let mut verdict = self.cluster.apply(&body, true).await;
         if verdict.as_ref().is_err_and(|error| revision.may_replace(error, &observed)) {
@@ -189,44 +175,8 @@ impl<C: Cluster> Engine<C> {
             observed.desired = self.desired(revision, content);
         }
         match verdict {
-            Ok(outcome) => {
-                if let (Plan::Repair, Some(actual)) = (&observed.plan, &observed.actual) {
-                    observed.moves.claims = unrecorded(actual, &outcome);
-                    moves_fields |= !observed.moves.claims.is_null();
-                }
-                let is_unchanged = |actual| {
-                    !moves_fields
-                        && hash_of_state(actual) == hash_of_state(&outcome)
-                        // A field that only another manager owns can change without our notice.
-                        && conflicts(&observed.desired, actual).is_empty()
-                };
-                if observed.plan == Plan::Repair && observed.actual.as_ref().is_some_and(is_unchanged) {
-                    observed.plan = Plan::Keep;
-                }
-                if let (Plan::Adopt, Some(actual), true) =
-                    (observed.plan, &observed.actual, revision.is_migrated)
-                {
-                    observed.moves.superseded.extend(classic_managers(actual, &outcome, &revision.siblings));
-                }
-                Ok(ObjectCheck::Read(observed))
-            }
-            Err(error) if error.is_namespace_gone() && revision.may_skip(&body) => {
-                Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(&body))))
-            }
-            Err(mut error) if error.reason.is_verdict() => {
-                if observed.plan != Plan::Replace && claim_blocking(&mut observed, &mut error) {
-                    return Ok(ObjectCheck::Read(observed));
-                }
-                if error.is_rejection() && revision.yields(&observed) {
-                    return Ok(ObjectCheck::Skipped(taken(ObjectKey::of(&body), &error.message)));
-                }
-                Err(CheckError::Rejected(ObjectKey::of(&observed.desired), error))
-            }
-            // A replacement deletes the object, so its creation has to be checked.
-            Err(error) if error.reason == Reason::NoDryRun && observed.plan != Plan::Replace => {
-                Ok(ObjectCheck::Read(observed))
-            }
-            Err(error) => Err(CheckError::DryRun(error)),
+            Ok(outcome) => Ok(ObjectCheck::Read(revision.accepted(observed, &outcome, moves_fields))),
+            Err(error) => revision.rejected(observed, &body, error),
         }
     }
 
@@ -288,6 +238,90 @@ impl<C: Cluster> Engine<C> {
 }
 
 impl Revision {
+    /// The dry run of a planned write. `None` if nothing is written, or the write itself gives the verdict.
+    fn dry_run(&self, observed: &ObservedObject, dry_runs: DryRuns) -> Option<DryRun> {
+        let ObservedObject { desired, moves, plan, .. } = observed;
+        let is_omitted = dry_runs == DryRuns::Omitted;
+        match (plan, &observed.actual) {
+            (Plan::Create, _) => {
+                let is_needed = !is_omitted || !is_built_in(&ObjectKey::of(desired).gvk);
+                is_needed.then(|| DryRun { body: desired.clone(), moves_fields: false })
+            }
+            (Plan::Adopt | Plan::Repair, Some(actual)) => {
+                let moves_fields = moves.managed_fields(desired, actual).is_some();
+                // Moves from managers of classic OLM follow from the dry run.
+                let may_omit = is_omitted && !self.is_migrated;
+                if *plan == Plan::Adopt && may_omit && !moves_fields {
+                    return None;
+                }
+                let mut body = check_body(desired, actual, &self.owner);
+                if moves_fields && drops_conversion(desired, actual, &moves.superseded) {
+                    // Valid without it only after its takeover, which must follow the verdict.
+                    body["spec"]["conversion"] = actual["spec"]["conversion"].clone();
+                }
+                Some(DryRun { body, moves_fields })
+            }
+            _ => None,
+        }
+    }
+
+    /// The plan after a dry run with this outcome: a repair without effect is none.
+    fn accepted(
+        &self,
+        mut observed: ObservedObject,
+        outcome: &Value,
+        mut moves_fields: bool,
+    ) -> ObservedObject {
+        let ObservedObject { desired, actual: Some(actual), plan, moves, .. } = &mut observed else {
+            return observed;
+        };
+        match plan {
+            Plan::Repair => {
+                moves.claims = unrecorded(actual, outcome);
+                moves_fields |= !moves.claims.is_null();
+                // A field that only another manager owns can change without our notice.
+                if !moves_fields
+                    && hash_of_state(actual) == hash_of_state(outcome)
+                    && conflicts(desired, actual).is_empty()
+                {
+                    *plan = Plan::Keep;
+                }
+            }
+            Plan::Adopt if self.is_migrated => {
+                moves.superseded.extend(classic_managers(actual, outcome, &self.siblings));
+            }
+            _ => {}
+        }
+        observed
+    }
+
+    /// The check of an object whose dry run failed.
+    fn rejected(
+        &self,
+        mut observed: ObservedObject,
+        body: &Value,
+        mut error: ClusterError,
+    ) -> Result<ObjectCheck, CheckError> {
+        if error.is_namespace_gone() && self.may_skip(body) {
+            return Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(body))));
+        }
+        let is_replaced = observed.plan == Plan::Replace;
+        if error.reason.is_verdict() {
+            if !is_replaced && claim_blocking(&mut observed, &mut error) {
+                return Ok(ObjectCheck::Read(observed));
+            }
+            if error.is_rejection() && self.yields(&observed) {
+                return Ok(ObjectCheck::Skipped(taken(ObjectKey::of(body), &error.message)));
+            }
+            return Err(CheckError::Rejected(Box::new((ObjectKey::of(&observed.desired), error))));
+        }
+        // A replacement deletes the object, so its creation has to be checked.
+        if error.reason == Reason::NoDryRun && !is_replaced {
+            return Ok(ObjectCheck::Read(observed));
+        }
+        Err(CheckError::DryRun(error))
+    }
+
     /// `true` if an object with this verdict is to be deleted and created again
     /// (docs/design/apply.md#immutable-fields).
     fn may_replace(&self, verdict: &ClusterError, observed: &ObservedObject) -> bool {

@@ -58,27 +58,11 @@ impl<C: Cluster> Engine<C> {
         mode: Mode,
     ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
         let ObservedObject { desired, desired_hash, actual, plan, .. } = observed;
-        let key = ObjectKey::of(desired);
-        let (contentions, now) = (&self.shared.contentions, Instant::now());
-        let contention = match plan {
-            Plan::Repair => contentions.delayed(&key, false, now),
-            Plan::Create => contentions.delayed(&key, true, now),
-            _ => None,
-        };
+        let (key, contentions) = (ObjectKey::of(desired), &self.shared.contentions);
+        if let Some(result) = self.withheld(revision, observed, mode) {
+            return Ok((result, None));
+        }
         let (action, live) = match (plan, actual) {
-            (Plan::Create | Plan::Adopt | Plan::Repair | Plan::Replace, _) if mode == Mode::Observe => {
-                let (live, why) = (actual.as_ref(), "not applied while paused");
-                return Ok((unapplied(desired, Action::Held, live, &revision.probes, why), None));
-            }
-            (_, Some(actual)) if contention.is_some() => {
-                let result = probed(key, Action::Contended, actual, &revision.probes);
-                return Ok((ObjectResult { contention, ..result }, None));
-            }
-            (Plan::Create, None) if contention.is_some() => {
-                let why = "missing, because another client deletes it after each creation";
-                let result = unapplied(desired, Action::Contended, None, &revision.probes, why);
-                return Ok((ObjectResult { contention, ..result }, None));
-            }
             (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, observed, actual).await?,
             (Plan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
                 return Ok((self.awaited(key, actual, &revision.probes).await, None));
@@ -118,6 +102,32 @@ impl<C: Cluster> Engine<C> {
         }
         let verified = VerifiedObject::of(&self.shared.observed_versions, &result, *desired_hash, &live);
         Ok((result, verified))
+    }
+
+    /// Result for an object whose write has to wait: its revision is paused, or another client contends.
+    fn withheld(
+        &self,
+        revision: &Revision,
+        ObservedObject { desired, actual, plan, .. }: &ObservedObject,
+        mode: Mode,
+    ) -> Option<ObjectResult> {
+        let (live, probes) = (actual.as_ref(), &revision.probes);
+        if !matches!(plan, Plan::Create | Plan::Adopt | Plan::Repair | Plan::Replace) {
+            return None;
+        }
+        if mode == Mode::Observe {
+            return Some(unapplied(desired, Action::Held, live, probes, "not applied while paused"));
+        }
+        let (key, is_missing) = (ObjectKey::of(desired), *plan == Plan::Create);
+        let is_corrected = is_missing || *plan == Plan::Repair;
+        let contention =
+            self.shared.contentions.delayed(&key, is_missing, Instant::now()).filter(|_| is_corrected)?;
+        let why = "missing, because another client deletes it after each creation";
+        let result = match live {
+            Some(actual) => probed(key, Action::Contended, actual, probes),
+            None => unapplied(desired, Action::Contended, None, probes, why),
+        };
+        Some(ObjectResult { contention: Some(contention), ..result })
     }
 
     async fn create(&self, revision: &Revision, desired: &Value) -> Result<Value, ObjectError> {

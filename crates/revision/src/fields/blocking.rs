@@ -34,7 +34,7 @@ impl Blocking {
         });
         let fields = fields.collect::<Vec<_>>().join(" and ");
         (!fields.is_empty())
-            .then(|| format!("{fields} is in the way: remove it from the object with `kubectl edit`"))
+            .then(|| format!("{fields} blocks the change: remove it from the object with `kubectl edit`"))
     }
 }
 
@@ -224,8 +224,8 @@ mod tests {
         assert_eq!(found.claims, Value::Null);
         assert_eq!(
             found.remedy().unwrap(),
-            ".spec.strategy.rollingUpdate, set by field manager \"kubectl-edit\", is in the way: remove it from the \
-             object with `kubectl edit`"
+            ".spec.strategy.rollingUpdate, set by field manager \"kubectl-edit\", blocks the change: remove it from \
+             the object with `kubectl edit`"
         );
     }
 

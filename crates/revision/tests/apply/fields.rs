@@ -196,7 +196,7 @@ async fn field_of_a_person_in_the_way_is_named() {
     for _ in 0..2 {
         let blocker = fixture.reconcile(&second).await.blocker().unwrap();
         let remedy = "; .spec.template.spec.containers[name=\"main\"].env[name=\"B\"].value, set by field manager \
-                      \"user\", is in the way: remove it from the object with `kubectl edit`";
+                      \"user\", blocks the change: remove it from the object with `kubectl edit`";
         assert!(blocker.ends_with(remedy), "{blocker}");
     }
 }

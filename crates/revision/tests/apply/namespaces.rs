@@ -13,7 +13,7 @@ fn role(namespace: &str) -> Value {
 
 // Without a controller for namespaces, a deleted one with a finalizer stays.
 #[tokio::test]
-async fn permissions_in_gone_namespaces_are_skipped() {
+async fn permissions_in_deleted_namespaces_are_skipped() {
     let fixture = &Fixture::start().await;
     let [kept, going, missing] = ["sel-kept", "sel-going", "sel-missing"];
     fixture.namespace(kept).await;

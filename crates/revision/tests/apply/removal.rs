@@ -288,8 +288,10 @@ async fn conversion_webhook_is_removed_from_a_kept_crd() {
     let result = until(removed).await;
     assert_eq!(
         result.blocked,
-        ["cannot keep CustomResourceDefinition tools.acme.example: its conversion webhook goes with the \
-             extension, and custom resources may be stored as v1alpha1"]
+        [
+            "cannot keep CustomResourceDefinition tools.acme.example: its conversion webhook is deleted with the \
+             extension, and custom resources may be stored as v1alpha1"
+        ]
     );
     stored(json!(["v1"])).await;
     assert!(until(removed).await.is_complete());

@@ -83,7 +83,7 @@ fn environment(deployment: &Deployment) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/adopting_tests.rs::listed_objects_are_adopted_upgraded_and_deleted_with_extension proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/adopting_tests.rs::listed_objects_are_adopted_upgraded_and_deleted_with_extension proves it"]
 async fn classic_deployment_is_adopted_without_restart() -> Result<()> {
     let scenario = Scenario::new("adopted", &["1.0.0", "1.1.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;

@@ -79,7 +79,7 @@ async fn upgrade_waits_until_its_plan_object_is_approved() -> Result<()> {
 
 // docs/design/approvals.md#upgrade-windows
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/approval_tests.rs::closed_window_holds_an_upgrade_and_an_open_one_does_not proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/approval_tests.rs::closed_window_holds_an_upgrade_and_an_open_one_does_not proves it"]
 async fn closed_window_holds_an_upgrade_until_a_window_opens() -> Result<()> {
     let scenario = with_newer_version("window", json!({"upgrade-window": "0 0 29 2 * 1m"})).await?;
     scenario.wait_condition("UpgradeAvailable", "True/OutsideWindow: bundle ").await?;

@@ -148,7 +148,7 @@ async fn nothing_is_applied(scenario: &Scenario) -> Result<()> {
 
 // Cases bundles-21, bundles-22, additions-a45
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/install_tests.rs::invalid_bundle_or_namespace_creates_no_revision proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/install_tests.rs::invalid_bundle_or_namespace_creates_no_revision proves it"]
 async fn bundle_with_forbidden_objects_or_rules_is_not_applied() -> Result<()> {
     let mut scenario = Scenario::of("hostile", Sample::webhooks, &[]).await?;
     let object = |version: &str, kind: &str, name: &str| {

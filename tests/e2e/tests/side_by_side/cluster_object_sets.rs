@@ -176,7 +176,7 @@ fn content_phases(made: &HandMade) -> Value {
 
 // Case apply-40
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/tests/api_server/revision/mod.rs::revision_controller_rolls_out_archives_and_deletes_revisions proves it"]
+#[ignore = "only with --full, because controllers/revision/tests/api_server/main.rs::revision_controller_rolls_out_archives_and_deletes_revisions proves it"]
 async fn replaced_secret_content_blocks_a_revision() -> Result<()> {
     let made = HandMade::new("blocked").await?;
     put_content(&made, "first", true).await?;
@@ -199,7 +199,7 @@ async fn replaced_secret_content_blocks_a_revision() -> Result<()> {
 
 // docs/design/apply.md#content-and-digests
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/tests/api_server/revision/mod.rs::revision_controller_rolls_out_archives_and_deletes_revisions proves it"]
+#[ignore = "only with --full, because controllers/revision/tests/api_server/main.rs::revision_controller_rolls_out_archives_and_deletes_revisions proves it"]
 async fn mutable_secret_content_is_not_applied() -> Result<()> {
     let made = HandMade::new("mutable").await?;
     put_content(&made, "first", false).await?;
@@ -216,7 +216,7 @@ async fn mutable_secret_content_is_not_applied() -> Result<()> {
 
 // docs/design/apply.md#progress-deadline; case apply-33
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/tests/api_server/revision/mod.rs::revision_controller_rolls_out_archives_and_deletes_revisions proves it"]
+#[ignore = "only with --full, because controllers/revision/tests/api_server/main.rs::revision_controller_rolls_out_archives_and_deletes_revisions proves it"]
 async fn rollout_past_its_deadline_can_still_succeed() -> Result<()> {
     let made = HandMade::new("late-set").await?;
     let map = made.config_map("switch", json!({"kept": "yes"}));

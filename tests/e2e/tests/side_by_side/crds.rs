@@ -77,7 +77,7 @@ const GONE: &str = "storedVersionRemoval: stored versions removed : [v1]";
 
 // docs/design/apply.md#crd-upgrade-safety
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/install_tests.rs::upgrade_that_breaks_custom_resources_creates_no_revision proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/install_tests.rs::upgrade_that_breaks_custom_resources_creates_no_revision proves it"]
 async fn removed_crd_field_blocks_an_upgrade_unless_safety_is_disabled() -> Result<()> {
     let scenario = installed("strict", &[|_| ()]).await?;
     scenario.edit(json!({"version": "1.1.0"})).await?;
@@ -122,7 +122,7 @@ async fn live_crd_check_validates_existing_custom_resources() -> Result<()> {
 
 // docs/design/additions.md#crd-checks; case additions-a47
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/preflight/tests.rs::removal_of_stored_version_is_refused_in_each_mode proves it"]
+#[ignore = "only with --full, because controllers/extension/src/preflight/tests.rs::removal_of_stored_version_is_refused_in_each_mode proves it"]
 async fn warn_crd_check_blocks_only_the_removal_of_a_stored_version() -> Result<()> {
     let scenario = installed("warn", &[|_| (), without_v1]).await?;
     scenario.annotate(json!({"crd-check": "Warn"})).await?;

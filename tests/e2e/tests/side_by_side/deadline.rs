@@ -14,7 +14,7 @@ use crate::uninstall::{greet, uninstall};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-async fn is_said_to_be_late(test: &str, change: fn(&mut Files)) -> Result<()> {
+async fn expect_exceeded_deadline(test: &str, change: fn(&mut Files)) -> Result<()> {
     let mut scenario = Scenario::new(test, &[]).await?;
     scenario.push_bundle("1.0.0", change).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;
@@ -43,7 +43,10 @@ async fn unready_operator_and_missing_image_exceed_the_progress_deadline() -> Re
     let never =
         |files: &mut Files| replace_in(files, CSV, "[/sample-operator, ready]", "[/sample-operator, never]");
     let missing = |files: &mut Files| replace_in(files, CSV, "image: ", "image: registry.invalid/");
-    tokio::try_join!(is_said_to_be_late("unready", never), is_said_to_be_late("missing-image", missing))?;
+    tokio::try_join!(
+        expect_exceeded_deadline("unready", never),
+        expect_exceeded_deadline("missing-image", missing)
+    )?;
     Ok(())
 }
 

@@ -26,6 +26,8 @@ follow! {
     publish "authors/publish.md"
     releases "authors/releases.md"
     concepts "concepts.md"
+    bundle_files "reference/bundle-files.md"
+    catalog_files "reference/catalog-files.md"
     conditions "reference/conditions.md"
     flags "reference/flags.md"
     metrics "reference/metrics.md"

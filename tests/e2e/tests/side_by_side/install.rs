@@ -72,7 +72,7 @@ async fn only_bundles_of_the_named_channel_and_version_are_installed() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/reconcile_tests.rs::catalogs_resolve_by_priority_and_report_deprecation proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/reconcile_tests.rs::catalogs_resolve_by_priority_and_report_deprecation proves it"]
 async fn missing_package_is_reported() -> Result<()> {
     let scenario = Scenario::new("missing", &["1.0.0"]).await?;
     let other = sample_operator::content::Sample::idle("other", &scenario.cluster.operator_image);

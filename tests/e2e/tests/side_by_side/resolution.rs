@@ -41,7 +41,7 @@ async fn notes(scenario: &Scenario, extension: &str, reason: &str) -> Result<Vec
 
 // Cases resolution-11, resolution-21, resolution-22, additions-a36
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/reconcile_tests.rs::catalogs_resolve_by_priority_and_report_deprecation proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/reconcile_tests.rs::catalogs_resolve_by_priority_and_report_deprecation proves it"]
 async fn catalog_priority_decides_and_catalog_changes_are_resolved() -> Result<()> {
     let scenario = Scenario::new("priority", &["1.0.0", "1.1.0"]).await?;
     let (first, second) = (format!("{}-a", scenario.name), format!("{}-b", scenario.name));
@@ -149,7 +149,7 @@ async fn upgrade_scope_minor_holds_a_major_upgrade_and_a_wrong_scope_is_reported
 
 // docs/design/additions.md#update-notifications
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/notification_tests.rs::newer_version_is_reported_only_with_the_gate_and_without_needless_writes proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/notification_tests.rs::newer_version_is_reported_only_with_the_gate_and_without_needless_writes proves it"]
 async fn pinned_extension_reports_newer_version_until_pin_is_lifted() -> Result<()> {
     let mut scenario = Scenario::new("notify", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 // Case apply-14
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/install_tests.rs::revisions_are_numbered_and_old_ones_deleted proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/install_tests.rs::revisions_are_numbered_and_old_ones_deleted proves it"]
 async fn last_five_archived_revisions_are_retained() -> Result<()> {
     let scenario = Scenario::new("history", &["1.0.0", "1.1.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0", "1.1.0"]))]).await?;
@@ -104,7 +104,7 @@ async fn deleted_secret_is_recreated(scenario: &Scenario) -> Result<()> {
 
 // Case apply-56
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/reconcile_tests.rs::failed_installs_are_reported_and_recover proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/reconcile_tests.rs::failed_installs_are_reported_and_recover proves it"]
 async fn invalid_image_reference_blocks_the_extension() -> Result<()> {
     let scenario = Scenario::new("imageref", &[]).await?;
     let channels: [(&str, Vec<Value>); 1] = [("stable", scenario.chain(&["1.0.0"]))];
@@ -163,7 +163,7 @@ async fn service_account_in_spec_is_ignored_with_a_warning() -> Result<()> {
 
 // Case api-57
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/src/extension/reconcile_tests.rs::failed_installs_are_reported_and_recover proves it"]
+#[ignore = "only with --full, because controllers/extension/src/controller/reconcile_tests.rs::failed_installs_are_reported_and_recover proves it"]
 async fn extension_name_above_the_length_limit_is_blocked() -> Result<()> {
     let scenario = Scenario::new("name", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;

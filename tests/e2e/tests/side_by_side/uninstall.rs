@@ -95,7 +95,7 @@ async fn custom_resources_of_two_stored_versions_are_deleted_on_uninstall() -> R
 
 // Some GitOps tools use foreground deletion.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "only with --full, because controllers/tests/api_server/revision/mod.rs::retained_crds_survive_foreground_deletion_and_olm_uninstall proves it"]
+#[ignore = "only with --full, because controllers/revision/tests/api_server/main.rs::retained_crds_survive_foreground_deletion_and_olm_uninstall proves it"]
 async fn retained_crds_survive_a_foreground_deletion() -> Result<()> {
     let scenario = Scenario::new("foreground", &["1.0.0"]).await?;
     scenario.serve(&[("stable", scenario.chain(&["1.0.0"]))]).await?;

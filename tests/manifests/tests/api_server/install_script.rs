@@ -438,7 +438,7 @@ async fn uninstall_deletes_what_the_script_installed() {
     assert_eq!(
         said,
         format!(
-            "Error: uninstall these first, or delete them with all their objects by --purge: {extension}\n"
+            "Error: uninstall these first, or delete them and all their objects with --purge: {extension}\n"
         )
     );
     let printed = script.run(&["--uninstall", "--purge", "--dry-run"], &[]).succeeded();
@@ -451,8 +451,8 @@ async fn uninstall_deletes_what_the_script_installed() {
     create(BACKUP);
     for arguments in [&["--uninstall"][..], &["--uninstall", "--purge", "--dry-run"]] {
         let said = script.run(arguments, &[]).failed();
-        let why =
-            "Error: the only backup of an unfinished migration would be deleted: ns/lamp; end it first: ";
+        let why = "Error: the only backup of an unfinished migration would be deleted: ns/lamp; finish the migration \
+                   first: ";
         assert!(said.starts_with(why), "{said}");
     }
     let complete = "ext.olm.operatorframework.io/migration-complete=true";

@@ -59,7 +59,7 @@ pub(super) async fn run(args: ConvertArgs, session: &mut Session) -> Result<(), 
         true => read_file(&args.source, session).await?,
         false => args.access.read_one(&args.source, session).await?,
     };
-    // An empty document is no object.
+    // An empty document is not an object.
     metas.retain(|meta| !meta.blob.is_empty());
     let kind = match args.kind {
         Kind::Basic => TemplateKind::Basic,

@@ -24,7 +24,7 @@ use super::render::{self, PARALLEL};
 use crate::graph::flowchart;
 
 /// First bytes of a generated file. Only such a file is overwritten. The comment lies inside the first document:
-/// before the separator it would form a document of its own, which is no object.
+/// before the separator it would form a document of its own, which is not an object.
 const MARK: &str = "---\n# Made by olm catalog template render from ";
 /// Name of the generated file in the directory of its package.
 const FILE: &str = "rendered.yaml";
@@ -113,7 +113,7 @@ enum TemplateFormat {
 /// Runs the command.
 ///
 /// # Errors
-/// The file is no template, an image in it cannot be pulled or is no bundle, or the bundles are inconsistent. The
+/// The file is not a template, an image in it cannot be pulled or is not a bundle, or the bundles are inconsistent. The
 /// source of a conversion cannot be read or does not fit the template.
 pub(crate) async fn run(command: TemplateCommand, session: &mut Session) -> Result<(), CliError> {
     let args = match command {

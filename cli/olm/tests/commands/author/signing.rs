@@ -308,7 +308,7 @@ async fn unsigned_bundles_and_catalog_are_findings() {
     assert_eq!(findings("--key a.pub --content").await, (3, vec!["SIG-1 lamp.v1.1.0".to_owned()]));
     works(&fixture, &format!("bundle sign {} --key a.key --ca-dir cas", images[1])).await;
     assert_eq!(findings("--key a.pub").await, (0, vec![]));
-    // Signatures that cannot be read are no rejection.
+    // Signatures that cannot be read are not a rejection.
     fixture.registry.add_fault(".sig", usize::MAX, Fault::Status(403, Vec::new(), String::new()));
     let all = ["IMAGE-2 null", "IMAGE-2 lamp.v1.0.0", "IMAGE-2 lamp.v1.1.0", "IMAGE-2 lamp.v1.2.0"];
     assert_eq!(findings("--key a.pub").await, (3, all.map(str::to_owned).to_vec()));

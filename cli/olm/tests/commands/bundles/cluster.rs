@@ -161,7 +161,7 @@ async fn diff_against_a_cluster_shows_changes_drift_and_collisions() {
     let fixture = Fixture::start().await;
     nothing_is_installed(&fixture).await;
     fixture.install().await;
-    the_installed_bundle_changes_nothing(&fixture).await;
+    installed_bundle_has_no_difference(&fixture).await;
     a_new_bundle(&fixture).await;
     viewers_get_the_same_diff(&fixture).await;
     drift_and_collisions(&fixture).await;
@@ -183,7 +183,7 @@ async fn nothing_is_installed(fixture: &Fixture) {
     assert!(services.get_opt("pipe-metrics").await.unwrap().is_none());
 }
 
-async fn the_installed_bundle_changes_nothing(fixture: &Fixture) {
+async fn installed_bundle_has_no_difference(fixture: &Fixture) {
     for which in [["--extension", "pipe"], ["-f", "extension.yaml"]] {
         let printed = fixture.printed(&["old", which[0], which[1], "--exit-code"]).await;
         let expected = "\
@@ -274,8 +274,8 @@ async fn drift_and_collisions(fixture: &Fixture) {
         "{printed}"
     );
     let printed = fixture.printed(&["new", "--extension", "pipe"]).await;
-    let collision =
-        "  ~ Service pipe-system/pipe-metrics\n      ! it exists without being owned by the extension";
+    let collision = "  ~ Service pipe-system/pipe-metrics\n      ! the object exists and does not belong to the \
+                     extension";
     assert!(printed.contains(collision), "{printed}");
     assert_eq!(deployments.get("pipe-manager").await.unwrap().metadata.resource_version, before);
 }

@@ -296,12 +296,7 @@ impl Fixture {
     /// Installs pipe.v1.0.0 with or without an OperatorCondition.
     pub(crate) async fn install_pipe_with(&self, operator_condition: bool) -> ClusterExtension {
         let client = self.client();
-        let source = json!({"sourceType": "Catalog", "catalog": {"packageName": "pipe", "version": "1.0.0"}});
-        let extension: ClusterExtension = serde_json::from_value(
-            json!({"metadata": {"name": "pipe"}, "spec": {"namespace": "pipe-system", "source": source}}),
-        )
-        .unwrap();
-        let extension = self.extensions().create(&PostParams::default(), &extension).await.unwrap();
+        let extension = self.extensions().create(&PostParams::default(), &pipe()).await.unwrap();
         let bundle = Bundle::load(&pipe_bundle("old")).unwrap();
         let options = RenderOptions {
             install_namespace: "pipe-system",
@@ -355,6 +350,12 @@ impl Fixture {
         self.settle(&extension, 1, "pipe.v1.0.0").await;
         self.extensions().get("pipe").await.unwrap()
     }
+}
+
+fn pipe() -> ClusterExtension {
+    let source = json!({"sourceType": "Catalog", "catalog": {"packageName": "pipe", "version": "1.0.0"}});
+    let spec = json!({"namespace": "pipe-system", "source": source});
+    serde_json::from_value(json!({"metadata": {"name": "pipe"}, "spec": spec})).unwrap()
 }
 
 /// Sends SIGINT.

@@ -13,9 +13,9 @@ async fn install_creates_the_extension_once_and_never_overwrites_it() {
     let fixture = Fixture::start(&[]).await;
     nothing_is_written_by_a_dry_run(&fixture).await;
     invalid_install_is_rejected_before_any_write(&fixture).await;
-    the_choice_is_said_and_the_extension_made(&fixture).await;
+    install_prints_choice_and_creates_extension(&fixture).await;
     existing_extension_is_unchanged(&fixture).await;
-    the_controllers_own_settings_count(&fixture).await;
+    controller_gates_decide_about_the_bundle(&fixture).await;
 }
 
 // docs/design/operations.md#hardened-rights
@@ -140,7 +140,7 @@ async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
     assert_eq!(fixture.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
 }
 
-async fn the_choice_is_said_and_the_extension_made(fixture: &Fixture) {
+async fn install_prints_choice_and_creates_extension(fixture: &Fixture) {
     // docs/design/cli.md#default-channel: the chosen bundle is outside of the default channel.
     let ran = fixture.olm(&["install", "lamp", "-n", "lamp", "--create-namespace", "--version", "x"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
@@ -186,7 +186,7 @@ async fn existing_extension_is_unchanged(fixture: &Fixture) {
     }
 }
 
-async fn the_controllers_own_settings_count(fixture: &Fixture) {
+async fn controller_gates_decide_about_the_bundle(fixture: &Fixture) {
     fixture.set_controller(&["--feature-gates=SingleOwnNamespaceInstallSupport=true,Unknown=true"]).await;
     let ran = fixture.olm(&["install", "own", "-n", "pipe-system"]).await;
     assert_eq!(ran.code, 3);

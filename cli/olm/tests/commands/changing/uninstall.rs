@@ -14,7 +14,7 @@ async fn uninstall_lists_objects_asks_and_deletes() {
     make_pipes(&fixture).await;
     plan_counts_objects(&fixture).await;
     uninstall_requires_confirmation(&fixture).await;
-    the_extensions_policy_counts(&fixture).await;
+    policy_of_the_extension_applies(&fixture).await;
     uninstall_waits_until_revisions_keep_crds(&fixture).await;
     uninstall_waits_for_the_deletion(&fixture).await;
 }
@@ -115,7 +115,7 @@ async fn set_policy(fixture: &Fixture, policy: Option<&str>) {
 }
 
 // Case additions-a49
-async fn the_extensions_policy_counts(fixture: &Fixture) {
+async fn policy_of_the_extension_applies(fixture: &Fixture) {
     set_policy(fixture, Some("BlockIfInUse")).await;
     let ran = fixture.olm(&["uninstall", "pipe", "--yes"]).await;
     assert_eq!(ran.code, 3);

@@ -9,12 +9,12 @@ use super::fixture::{Fixture, compare};
 async fn upgrade_prints_changes_and_rejects_breaking_ones() {
     let fixture = Fixture::start(&[]).await;
     fixture.install_pipe().await;
-    nothing_is_asked_for(&fixture).await;
+    upgrade_without_flags_shows_the_automatic_upgrade(&fixture).await;
     breaking_crd_upgrade_is_rejected(&fixture).await;
     dry_run_prints_changes(&fixture).await;
     only_what_flags_say_is_changed(&fixture).await;
     invalid_arguments_are_rejected(&fixture).await;
-    the_object_that_it_hangs_on_is_named(&fixture).await;
+    timeout_names_the_blocking_object(&fixture).await;
 }
 
 async fn catalog(fixture: &Fixture) -> Value {
@@ -22,7 +22,7 @@ async fn catalog(fixture: &Fixture) -> Value {
     serde_json::to_value(extension).unwrap()["spec"]["source"]["catalog"].clone()
 }
 
-async fn nothing_is_asked_for(fixture: &Fixture) {
+async fn upgrade_without_flags_shows_the_automatic_upgrade(fixture: &Fixture) {
     let ran = fixture.olm(&["upgrade", "pipe"]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     compare("upgrade-stay.txt", &ran.stdout);
@@ -95,7 +95,7 @@ async fn invalid_arguments_are_rejected(fixture: &Fixture) {
 }
 
 /// The Deployment has no status, because no controller runs it here.
-async fn the_object_that_it_hangs_on_is_named(fixture: &Fixture) {
+async fn timeout_names_the_blocking_object(fixture: &Fixture) {
     let extension = fixture.extensions().get("pipe").await.unwrap();
     let rolling = ["Progressing", "True", "RollingOut", "Revision 1.0.0 is rolling out."];
     fixture.add_revision(&extension, 1, "pipe.v1.0.0", &[rolling]).await;

@@ -11,13 +11,13 @@ const LINE: [&str; 5] = ["install", "app", "-n", "pipe-system", "--with-dependen
 #[tokio::test(flavor = "multi_thread")]
 async fn dependencies_are_installed_first() {
     let fixture = Fixture::start(&[]).await;
-    the_plan_is_shown_and_agreed_to(&fixture).await;
+    plan_is_shown_before_confirmation(&fixture).await;
     failure_prints_installed_started_and_remaining_packages(&fixture).await;
     same_command_continues(&fixture).await;
     installed_packages_are_unchanged(&fixture).await;
 }
 
-async fn the_plan_is_shown_and_agreed_to(fixture: &Fixture) {
+async fn plan_is_shown_before_confirmation(fixture: &Fixture) {
     let ran = fixture.olm(&LINE).await;
     assert_eq!(ran.code, 2);
     compare("together.txt", &ran.stdout);

@@ -185,7 +185,7 @@ async fn rest_is_shown_without_rights_to_events_and_logs(fixture: &Fixture) {
         "User \"viewer\" cannot list resource \"events\"",
         "The log cannot be read: ",
         "cannot get resource \"pods/log\"",
-        "Whether the cluster may be upgraded is not known",
+        "It is not known whether the cluster may be upgraded",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

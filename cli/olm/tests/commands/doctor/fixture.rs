@@ -161,7 +161,7 @@ impl Installation {
         let ran = self.doctor(&["-o", "json"]).await;
         let report: Value = serde_json::from_str(&ran.stdout).unwrap();
         let findings = report["findings"].as_array().unwrap();
-        let has_errors = findings.iter().any(|one| one["severity"] == "Error");
+        let has_errors = findings.iter().any(|one| one["level"] == "error");
         assert_eq!(ran.code, if has_errors { 3 } else { 0 }, "{}", ran.stdout);
         let line = |one: &Value| {
             let cause = one["cause"].as_str().map(|cause| format!(" {cause}")).unwrap_or_default();

@@ -13,14 +13,14 @@ fn unsafe_change_is_listed_and_exits_3() {
     assert_eq!(
         ran.stdout,
         "\
-CRD                   VERSION   PROPERTY        CHECK                  CHANGE
-widgets.example.com   -         -               existingFieldRemoval   removed field : v1.^.spec.colour
-widgets.example.com   -         -               scope                  scope changed : \"Namespaced\" -> \"Cluster\"
-widgets.example.com   v1        ^.spec.colour   type                   type changed : \"string\" -> \"\"
-widgets.example.com   v1        ^.spec.size     maximum                maximum decreased : 9 -> 5
+CRD                   VERSION   PROPERTY      CHECK                  BREAKS           CHANGE
+widgets.example.com   -         -             existingFieldRemoval   stored objects   removed field : v1.^.spec.colour
+widgets.example.com   -         -             scope                  stored objects   scope changed : \"Namespaced\" -> \"Cluster\"
+widgets.example.com   v1        ^.spec.size   maximum                stored objects   maximum decreased : 9 -> 5
 
 widgets.example.com: not safe
 only in OLD, not checked: 1
+operator-controller holds the upgrade: 3 break stored objects. The API server rejects 1 of them in any case.
 "
     );
     for format in ["json", "yaml"] {
@@ -33,7 +33,7 @@ only in OLD, not checked: 1
                      v1.^.spec.colour\nscope: scope changed : \"Namespaced\" -> \"Cluster\"\nv1: ^.spec.colour: type: type \
                      changed : \"string\" -> \"\"\nv1: ^.spec.size: maximum: maximum decreased : 9 -> 5";
         assert_eq!((&crd["result"], &crd["error"]), (&"Unsafe".into(), &error.into()));
-        assert_eq!(crd["findings"][3]["line"], "v1: ^.spec.size: maximum: maximum decreased : 9 -> 5");
+        assert_eq!(crd["findings"][2]["line"], "v1: ^.spec.size: maximum: maximum decreased : 9 -> 5");
     }
 }
 
@@ -76,10 +76,10 @@ fn invalid_input_fails_with_its_reason() {
         (
             "classic/subscription.yaml",
             1,
-            "no CustomResourceDefinition is in both files: crds/old.yaml has gadgets.example.com, widgets.example.com, \
+            "no CustomResourceDefinition is in both: crds/old.yaml has gadgets.example.com, widgets.example.com, \
              classic/subscription.yaml has none",
         ),
-        ("crds", 2, "\"crds\" is a directory; specify a file"),
+        ("crds", 1, "crds/safe.yaml: CustomResourceDefinition \"widgets.example.com\" occurs twice"),
         ("nowhere.yaml", 1, "cannot read \"nowhere.yaml\": No such file or directory (os error 2)"),
         (&twice, 1, &format!("{twice}: CustomResourceDefinition \"widgets.example.com\" occurs twice")),
         (&nameless, 1, &format!("{nameless}: a CustomResourceDefinition has no metadata.name")),

@@ -79,7 +79,8 @@ fn repeated_key_is_a_warning_with_both_lines() {
             1,
         ),
     );
-    let warning = "lamp.yaml:4: document 1: the key \"description\" is in line 3, too: only the last value is used: remove one of the two";
+    let warning = "lamp.yaml:4: document 1: the key \"description\" is also on line 3: only the last value is used: \
+                   remove one of the two";
     let ran = olm(root, "validate cat");
     assert_eq!((ran.code, ran.stderr), (0, format!("warning: {warning}\ncat: 1 warning\n")));
     assert_eq!(olm(root, "validate cat --strict").code, 3);
@@ -94,7 +95,13 @@ fn repeated_key_is_a_warning_with_both_lines() {
     write(root, "lost/lamp.yaml", &package("r.example/a:v1").replacen("---\n", "", 1));
     let ran = olm(root, "validate lost");
     assert_eq!(ran.code, 3);
-    assert!(ran.stderr.contains("lamp.yaml:4: document 1: the key \"schema\" is in line 1, too: separate two objects by a line `---`"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains(
+            "lamp.yaml:4: document 1: the key \"schema\" is also on line 1: separate objects with a line `---`"
+        ),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]

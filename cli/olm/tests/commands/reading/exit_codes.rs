@@ -17,32 +17,35 @@ fn failed_validation_has_its_exit_code_and_advice() {
     let subscription_file =
         format!("error: \"classic/subscription.yaml\" is not a directory\n{SUBSCRIPTION}");
     let no_schema = format!(
-        "error: subscription.yaml:1: document 1: object \
+        "error: classic/subscription.yaml:1: document 1: object \
          '{{\"apiVersion\":\"operators.coreos.com/v1alpha1\",\"kind\":\"Subscription\",\"metadata\":{{\"name\":\"pipe\",\
          \"namespace\":\"operators\"}},\"spec\":{{\"channel\":\"fast\",\"name\":\"pipe\",\"source\":\
-         \"community-operators\",\"sourceNamespace\":\"olm\"}}}} ' is missing root schema field\nhint: {SUBSCRIPTION}\
+         \"community-operators\",\"sourceNamespace\":\"olm\"}}}} ' is missing root schema field [CATALOG-1]\nhint: {SUBSCRIPTION}\
          classic: 1 error\n"
     );
-    let cases: &[(&[&str], i32, &str)] = &[
+    for (args, stdout) in [
         (
-            &["validate", "broken"],
-            3,
-            "error: catalog.yaml:30: document 5: unknown package \"bar\" for channel \"b\"\n\
-             error: catalog.yaml:22: document 4: error parsing bundle \"foo.v2\" version \"v2\": No Major.Minor.Patch elements found\n\
-             error: catalog.yaml:35: document 6: cannot deprecate channel \"q\" for package \"foo\": channel not found\n\
-             error: catalog.yaml:5: document 2: invalid package \"foo\": invalid channel \"a\": multiple channel heads found in graph: foo.v1, foo.v2\n\
-             error: catalog.yaml:1: document 1: invalid package \"foo\": invalid channel \"missing\": channel must contain at least one bundle\n\
+            &["validate", "broken"][..],
+            "error: broken/catalog.yaml:30: document 5: unknown package \"bar\" for channel \"b\" [CATALOG-1]\n\
+             error: broken/catalog.yaml:22: document 4: error parsing bundle \"foo.v2\" version \"v2\": No Major.Minor.Patch elements found [CATALOG-1]\n\
+             error: broken/catalog.yaml:35: document 6: cannot deprecate channel \"q\" for package \"foo\": channel not found [CATALOG-1]\n\
+             error: broken/catalog.yaml:5: document 2: invalid package \"foo\": invalid channel \"a\": multiple channel heads found in graph: foo.v1, foo.v2 [CATALOG-1]\n\
+             error: broken/catalog.yaml:1: document 1: invalid package \"foo\": invalid channel \"missing\": channel must contain at least one bundle [CATALOG-1]\n\
              broken: 5 errors\n",
         ),
         // Case seeds-s0-1: the range is not quoted
         (
             &["catalog", "validate", "unreadable"],
-            3,
-            "error: catalog.yaml:9: document 2: error converting YAML to JSON: yaml: line 6: did not find expected comment or line break\n\
+            "error: unreadable/catalog.yaml:9: document 2: error converting YAML to JSON: yaml: line 6: did not find expected comment or line break [CATALOG-1]\n\
              unreadable: 1 error\n",
         ),
         // Case seeds-s1-5
-        (&["validate", "classic"], 3, &no_schema),
+        (&["validate", "classic"], &no_schema),
+    ] {
+        let ran = olm(args);
+        assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (3, stdout, ""), "{args:?}");
+    }
+    let cases: &[(&[&str], i32, &str)] = &[
         (&["validate", "classic/subscription.yaml"], 2, &subscription_file),
         (
             &["validate", "nowhere"],
@@ -54,12 +57,6 @@ fn failed_validation_has_its_exit_code_and_advice() {
             &["validate", "cluster"],
             2,
             "error: validate checks a directory or an image, not the catalogs of a cluster\n",
-        ),
-        (
-            &["validate", "catalog", "-o", "xml"],
-            2,
-            "error: invalid value 'xml' for '--output <FORMAT>': invalid --output value \"xml\", expected (json|yaml)\n\n\
-             For more information, try '--help'.\n",
         ),
     ];
     assert_failures(cases);
@@ -213,7 +210,7 @@ fn catalog_verify_has_its_exit_codes() {
     assert_failures(cases);
     let unknown = olm(&["catalog", "verify", "catalog", "--ignore", "X-1"]);
     assert_eq!(unknown.code, 2);
-    assert!(unknown.stderr.contains("the rules are CATALOG-1, CATALOG-2, "), "{}", unknown.stderr);
+    assert!(unknown.stderr.contains("no such rule; similar: CATALOG-1, "), "{}", unknown.stderr);
 }
 
 #[test]
@@ -252,8 +249,8 @@ fn validate_json_contains_verdict_and_every_finding() {
     assert_eq!((&warnings[0]["file"], &warnings[0]["line"]), (&"catalog.yaml".into(), &12.into()));
     assert_eq!(findings.len(), 6);
     let people = olm(&["validate", "broken", "--strict", "-o", "table"]);
-    assert_eq!((people.code, people.stdout.as_str()), (3, ""));
-    assert_eq!(people.stderr, olm(&["validate", "broken", "--strict"]).stderr);
+    assert_eq!((people.code, people.stderr.as_str()), (3, ""));
+    assert_eq!(people.stdout, olm(&["validate", "broken", "--strict"]).stdout);
 }
 
 #[test]

@@ -89,7 +89,7 @@ async fn failure_names_the_image() {
     setting.registry.add_image("team/broken", "v1", &Image::catalog(&files(&data().join("broken"))).unwrap());
     let ran = setting.olm(&["validate", &format!("{host}/team/broken:v1")]).await;
     assert_eq!(ran.code, 3);
-    assert!(ran.stderr.ends_with(&format!("{host}/team/broken:v1: 5 errors\n")), "{}", ran.stderr);
+    assert!(ran.stdout.ends_with(&format!("{host}/team/broken:v1: 5 errors\n")), "{}", ran.stdout);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -77,8 +77,8 @@ fn invalid_input_of_resolution_is_rejected() {
         (
             &["pipe", "--catalog", "catalog", "--version", "1.11 OR 1.13"],
             2,
-            "error: spec.source.catalog.version: Invalid value: \"1.11 OR 1.13\": invalid version expression\n  \
-             1.11 OR 1.13\n       ^^ expected || between alternatives\nwrite \"1.11 || 1.13\", if that is meant\n",
+            "error: spec.source.catalog.version: Invalid value: \"1.11 OR 1.13\": invalid version expression\n  1.11 \
+             OR 1.13\n       ^^ expected || between alternatives\nwrite \"1.11 || 1.13\", if that is what you mean\n",
         ),
         (
             &["pipe", "--catalog", "catalog", "--installed", "pipe.v1.4"],
@@ -121,8 +121,8 @@ fn extension_file_is_resolved_as_by_the_controller() {
     assert_eq!(
         warnings[1..],
         [
-            "warning: pipe: annotation ext.olm.operatorframework.io/exclude-skipped counts as true: unknown value \"yes\", \
-          allowed are true, false"
+            "warning: pipe: annotation ext.olm.operatorframework.io/exclude-skipped counts as true: unknown value \
+             \"yes\", allowed: true, false"
         ]
     );
 }
@@ -135,9 +135,9 @@ fn extension_that_the_api_server_would_reject_fails_with_a_fix() {
         (
             3,
             "error: extensions/wrong.yaml:6: spec.namespace: \"<installed_namespace>\": namespace must be a valid DNS1123 label\n  \
-             put a value in place of <installed_namespace>\n\
-             error: extensions/wrong.yaml:7: spec.upgradeConstraintPolicy: there is no field \"upgradeConstraintPolicy\"; \
-             fields here: config, install, namespace, progressDeadlineMinutes, serviceAccount, source\n  \
+             replace <installed_namespace> with a value\n\
+             error: extensions/wrong.yaml:7: spec.upgradeConstraintPolicy: unknown field \"upgradeConstraintPolicy\"; \
+             allowed here: config, install, namespace, progressDeadlineMinutes, serviceAccount, source\n  \
              upgradeConstraintPolicy belongs in spec.source.catalog\n\
              error: extensions/wrong.yaml:9: spec.source.sourceType: \"catalog\" is not allowed; allowed: Catalog\n  \
              write sourceType: Catalog\n\
@@ -148,9 +148,9 @@ fn extension_that_the_api_server_would_reject_fails_with_a_fix() {
              error: extensions/wrong.yaml:25: spec.source.catalog.version: Invalid value: \"1.11.x || *\": invalid version \
              expression\n    1.11.x || *\n              ^ expected x as wildcard: the API server rejects * here\n  \
              write \"1.11.x || x\", which means the same\n\
-             error: extensions/wrong.yaml:26: spec.source.catalog.selfCertified: there is no field \"selfCertified\"; fields \
-             here: channels, packageName, selector, upgradeConstraintPolicy, version\n  write, in spec.source.catalog, \
-             upgradeConstraintPolicy: SelfCertified\n"
+             error: extensions/wrong.yaml:26: spec.source.catalog.selfCertified: unknown field \"selfCertified\"; \
+             allowed here: channels, packageName, selector, upgradeConstraintPolicy, version\n  write, in \
+             spec.source.catalog, upgradeConstraintPolicy: SelfCertified\n"
                 .to_owned()
         )
     );

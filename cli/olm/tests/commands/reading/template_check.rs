@@ -18,7 +18,7 @@ struct Templates {
 }
 
 impl Templates {
-    /// Catalogs `plain`, without a template, and `team`. Images v1.36, and 1.37, which is no catalog.
+    /// Catalogs `plain`, without a template, and `team`. Images v1.36, and 1.37, which is not a catalog.
     async fn start() -> Self {
         let registry = Registry::start().await.unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -40,7 +40,7 @@ async fn rollback_pins_the_previous_version_and_rejects_data_loss() {
     fixture.set_installed("pipe", "1.2.0", &INSTALLED, &["pipe-3"]).await;
     losses_are_refused(&fixture).await;
     unknown_targets_are_rejected(&fixture).await;
-    the_risk_is_accepted(&fixture).await;
+    accepted_risk_disables_crd_check(&fixture).await;
 }
 
 async fn harmless(fixture: &Fixture) {
@@ -128,7 +128,7 @@ async fn unknown_targets_are_rejected(fixture: &Fixture) {
 
 /// The CRD upgrade check would reject the rollback, so the command disables it. The output contains the patch that
 /// reverts both.
-async fn the_risk_is_accepted(fixture: &Fixture) {
+async fn accepted_risk_disables_crd_check(fixture: &Fixture) {
     let ran = rollback(fixture, &["--accept-risk"]).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     compare("rollback-accepted.txt", &ran.stdout);

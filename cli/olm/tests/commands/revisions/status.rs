@@ -15,14 +15,14 @@ const INSTALLED: &str = "Installed=True/Succeeded Installed bundle 127.0.0.1:1/p
 #[tokio::test(flavor = "multi_thread")]
 async fn status_shows_health_objects_and_collisions() {
     let fixture = Fixture::start().await;
-    nothing_is_there(&fixture).await;
+    cluster_without_extensions_has_no_status(&fixture).await;
     a_rollout_that_hangs(&fixture).await;
     unreadable_objects_are_marked(&fixture).await;
     programs(&fixture).await;
     watching(&fixture).await;
 }
 
-async fn nothing_is_there(fixture: &Fixture) {
+async fn cluster_without_extensions_has_no_status(fixture: &Fixture) {
     let ran = fixture.olm(&["status"]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "The cluster has no ClusterExtensions.\n"));
     let ran = fixture.olm(&["status", "pipe"]).await;

@@ -8,7 +8,7 @@ use olm_serving::builtin::CA_SECRET;
 use olm_serving::issue::{Validity, is_trusted};
 use serde_json::Value;
 
-use super::Finding;
+use super::{Finding, finding};
 use crate::doctor::observed::{Certificate, Observed, list, owner, text, title};
 use crate::doctor::rule;
 
@@ -40,15 +40,15 @@ pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
 fn validity(certificate: &Certificate, now: Timestamp) -> Option<Finding> {
     let object = format!("Secret {}", qualified(&certificate.namespace, &certificate.secret));
     let Some(validity) = Validity::of(&certificate.chain) else {
-        return Some(Finding::new(rule::EXPIRED, object, "it has no certificate"));
+        return Some(finding(&rule::EXPIRED, object, "it has no certificate"));
     };
     let message = format!("its certificate is valid from {} until {}", validity.from, validity.until);
     if !validity.contains(now) {
         let is_ca = certificate.secret == CA_SECRET;
-        return Some(Finding::new(if is_ca { rule::CA_EXPIRED } else { rule::EXPIRED }, object, message));
+        return Some(finding(if is_ca { &rule::CA_EXPIRED } else { &rule::EXPIRED }, object, message));
     }
     let is_soon = validity.until.duration_since(now) < SOON;
-    is_soon.then(|| Finding::new(rule::EXPIRES, object, message))
+    is_soon.then(|| finding(&rule::EXPIRES, object, message))
 }
 
 /// Checks the CA bundle of a client configuration against the certificates that its Service may serve.
@@ -70,7 +70,7 @@ fn of_client(
         let injector =
             injector.map(|key| format!(", although it has the annotation {key}")).unwrap_or_default();
         let message = format!("the CA bundle for Service {namespace}/{service} is empty{injector}");
-        return Some(Finding::new(rule::CA_MISSING, title, message));
+        return Some(finding(&rule::CA_MISSING, title, message));
     }
     let host = [format!("{service}.{namespace}.svc")];
     let owner = owner(object);
@@ -88,5 +88,5 @@ fn of_client(
         "the CA bundle for Service {namespace}/{service} does not accept the certificate in Secret {}",
         secrets.join(", ")
     );
-    Some(Finding::new(rule::CA_MISMATCH, title, message))
+    Some(finding(&rule::CA_MISMATCH, title, message))
 }

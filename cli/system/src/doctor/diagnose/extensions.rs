@@ -9,9 +9,9 @@ use olm_request::{ExtensionRules, InvalidAnnotation, Settings};
 use olm_revision::blocked_pods::MARK;
 use serde_json::Value;
 
-use super::{Finding, PATIENCE, condition, condition_with, is_older};
+use super::{Finding, PATIENCE, caused, condition, condition_with, finding, is_older};
 use crate::doctor::observed::{Observed, list, name, owner, text, title};
-use crate::doctor::rule::{self, CAUSES, OF_CATALOGS, OF_DELETIONS, OF_EXTENSIONS, recognize};
+use crate::doctor::rule::{self, CAUSES, DoctorRule, OF_CATALOGS, OF_DELETIONS, OF_EXTENSIONS, recognize};
 
 const EXTENSION: &str = "ClusterExtension";
 const CATALOG: &str = "ClusterCatalog";
@@ -26,7 +26,7 @@ pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
     for extension in observed.list(EXTENSION) {
         for fault in invalid_annotations(extension) {
-            findings.push(Finding::new(rule::ANNOTATION, title(EXTENSION, extension), fault.to_string()));
+            findings.push(finding(&rule::ANNOTATION, title(EXTENSION, extension), fault.to_string()));
         }
         if text(extension, "/metadata/deletionTimestamp").is_empty() {
             of_extension(extension, observed, now, &mut findings);
@@ -44,11 +44,7 @@ pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     for status in observed.list("ClusterUpgradeStatus") {
         if let Some(found) = condition_with(status, types::UPGRADEABLE, "False") {
             let message = text(found, "/message");
-            findings.push(Finding::new(
-                rule::NOT_UPGRADEABLE,
-                title("ClusterUpgradeStatus", status),
-                message,
-            ));
+            findings.push(finding(&rule::NOT_UPGRADEABLE, title("ClusterUpgradeStatus", status), message));
         }
     }
     findings
@@ -67,7 +63,7 @@ fn of_extension(extension: &Value, observed: &Observed, now: Timestamp, findings
     let held_first = |message: &str| holds.iter().any(|hold| hold.message == message);
     match condition(extension, types::PROGRESSING) {
         None if is_older(extension, "/metadata/creationTimestamp", PATIENCE, now) => {
-            findings.push(Finding::new(rule::NOT_RECONCILED, &object, "condition Progressing is missing"));
+            findings.push(finding(&rule::NOT_RECONCILED, &object, "condition Progressing is missing"));
         }
         Some(progress) if FAILING.contains(&text(progress, "/reason")) => {
             let message = text(progress, "/message");
@@ -79,19 +75,19 @@ fn of_extension(extension: &Value, observed: &Observed, now: Timestamp, findings
         None => {}
     }
     for hold in &holds {
-        findings.push(Finding::new(rule::HELD, &object, format!("{}: {}", hold.by, hold.message)));
+        findings.push(finding(&rule::HELD, &object, format!("{}: {}", hold.by, hold.message)));
     }
     if let Some(found) = condition_with(extension, types::DEPRECATED, "True") {
-        findings.push(Finding::new(rule::DEPRECATED, &object, text(found, "/message")));
+        findings.push(finding(&rule::DEPRECATED, &object, text(found, "/message")));
     }
     if let Some(found) = condition_with(extension, types::DEPENDENCIES_SATISFIED, "False") {
-        findings.push(Finding::new(rule::UNSATISFIED, &object, text(found, "/message")));
+        findings.push(finding(&rule::UNSATISFIED, &object, text(found, "/message")));
     }
     let bundle = text(extension, "/status/install/bundle/name");
     let is_gone = |offered: &std::collections::BTreeSet<String>| !offered.contains(bundle);
     if !bundle.is_empty() && observed.offered.as_ref().is_some_and(is_gone) {
         let message = format!("bundle {bundle} is in no catalog that is served");
-        findings.push(Finding::new(rule::GONE, &object, message));
+        findings.push(finding(&rule::GONE, &object, message));
     }
     let is_correction = |event: &&Value| {
         text(event, "/reason") == "DriftCorrected"
@@ -102,21 +98,21 @@ fn of_extension(extension: &Value, observed: &Observed, now: Timestamp, findings
     if let Some(last) = corrections.last() {
         let count = counted(corrections.len(), "Event");
         let message = format!("{count} DriftCorrected, the last: {}", text(last, "/message"));
-        findings.push(Finding::new(rule::DRIFT, &object, message));
+        findings.push(finding(&rule::DRIFT, &object, message));
     }
 }
 
 /// Finding for the message of a failed step.
 fn failure(object: &str, message: &str, observed: &Observed) -> Finding {
-    let found = recognize(OF_EXTENSIONS, message).unwrap_or(rule::OTHER_FAILURE);
-    let has_causes = found == rule::RESOLVED_BUNDLE || found == rule::OTHER_FAILURE;
+    let found = recognize(OF_EXTENSIONS, message).unwrap_or(&rule::OTHER_FAILURE);
+    let has_causes = [rule::RESOLVED_BUNDLE.id, rule::OTHER_FAILURE.id].contains(&found.id);
     let cause = has_causes.then(|| recognize(CAUSES, message)).flatten();
-    Finding::new(found, object, with_registries(message, cause, observed)).because_of(cause)
+    caused(found, cause, object, with_registries(message, cause, observed))
 }
 
 /// Message, with the registries for which the servers have credentials if access was denied.
-fn with_registries(message: &str, cause: Option<&rule::Rule>, observed: &Observed) -> String {
-    if cause != Some(rule::CREDENTIALS) || observed.pull_secrets.is_empty() {
+fn with_registries(message: &str, cause: Option<&DoctorRule>, observed: &Observed) -> String {
+    if cause.is_none_or(|cause| cause.id != rule::CREDENTIALS.id) || observed.pull_secrets.is_empty() {
         return message.to_owned();
     }
     let secrets = observed.pull_secrets.iter();
@@ -138,7 +134,7 @@ fn of_rollout(
     let message = text(progress, "/message");
     match text(progress, "/reason") {
         reasons::PROGRESS_DEADLINE_EXCEEDED => {
-            findings.push(Finding::new(rule::DEADLINE, object, message));
+            findings.push(finding(&rule::DEADLINE, object, message));
         }
         reasons::ROLLING_OUT => {
             let active: Vec<&str> = list(extension, "/status/activeRevisions").iter().map(name_of).collect();
@@ -154,14 +150,14 @@ fn of_rollout(
             let is_new = |set: &&Value| !is_older(set, "/metadata/creationTimestamp", ROLLOUT, now);
             if let Some(failing) = failing {
                 let message = format!("{message} {}", text(failing, "/message"));
-                findings.push(Finding::new(rule::ROLLOUT, object, message));
+                findings.push(finding(&rule::ROLLOUT, object, message));
             } else if is_older(progress, "/lastTransitionTime", ROLLOUT, now) && !sets.iter().any(is_new) {
-                findings.push(Finding::new(rule::ROLLOUT, object, message));
+                findings.push(finding(&rule::ROLLOUT, object, message));
             }
         }
         _ => {
             if let Some(failing) = condition_with(extension, types::AVAILABLE, "False") {
-                findings.push(Finding::new(rule::PROBE, object, text(failing, "/message")));
+                findings.push(finding(&rule::PROBE, object, text(failing, "/message")));
             }
         }
     }
@@ -195,10 +191,10 @@ fn of_deletion(
     let messages: Vec<&str> = messages.map(|found| text(found, "/message")).collect();
     let found = messages.iter().find_map(|message| Some((recognize(OF_DELETIONS, message)?, *message)));
     match found {
-        Some((found, message)) => findings.push(Finding::new(found, object, message)),
+        Some((found, message)) => findings.push(finding(found, object, message)),
         None if is_older(deleted, "/metadata/deletionTimestamp", DELETION, now) => {
             let message = messages.first().copied().unwrap_or("no condition has a reason");
-            findings.push(Finding::new(rule::DELETING, object, message));
+            findings.push(finding(&rule::DELETING, object, message));
         }
         None => {}
     }
@@ -207,8 +203,8 @@ fn of_deletion(
 fn of_catalog(catalog: &Value, observed: &Observed, now: Timestamp, findings: &mut Vec<Finding>) {
     let object = title(CATALOG, catalog);
     if is_older(catalog, "/metadata/deletionTimestamp", DELETION, now) {
-        findings.push(Finding::new(
-            rule::DELETING,
+        findings.push(finding(
+            &rule::DELETING,
             object,
             "the finalizer of catalogd remains: catalogd does not reconcile",
         ));
@@ -216,15 +212,13 @@ fn of_catalog(catalog: &Value, observed: &Observed, now: Timestamp, findings: &m
     }
     match condition(catalog, types::PROGRESSING) {
         None if is_older(catalog, "/metadata/creationTimestamp", PATIENCE, now) => {
-            findings.push(Finding::new(rule::NOT_RECONCILED, object, "condition Progressing is missing"));
+            findings.push(finding(&rule::NOT_RECONCILED, object, "condition Progressing is missing"));
         }
         Some(progress) if FAILING.contains(&text(progress, "/reason")) => {
             let message = text(progress, "/message");
-            let found = recognize(OF_CATALOGS, message).unwrap_or(rule::CATALOG_IMAGE);
-            let cause = recognize(CAUSES, message).filter(|_| found == rule::CATALOG_IMAGE);
-            findings.push(
-                Finding::new(found, object, with_registries(message, cause, observed)).because_of(cause),
-            );
+            let found = recognize(OF_CATALOGS, message).unwrap_or(&rule::CATALOG_IMAGE);
+            let cause = recognize(CAUSES, message).filter(|_| found.id == rule::CATALOG_IMAGE.id);
+            findings.push(caused(found, cause, object, with_registries(message, cause, observed)));
         }
         _ => {}
     }

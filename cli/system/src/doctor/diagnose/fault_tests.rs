@@ -256,10 +256,11 @@ fn each_fault_is_the_only_finding_and_names_its_remedy() {
         (fault.plant)(&mut observed);
         let found = diagnose(&observed, now());
         let [finding] = &found[..] else { panic!("{}: {found:#?}", fault.heading) };
-        let cause = finding.cause.map(|cause| format!(" {}", cause.id)).unwrap_or_default();
+        let cause = finding.place.cause.map(|cause| format!(" {}", cause.id)).unwrap_or_default();
         assert_eq!(format!("{}{cause}", finding.rule.id), fault.found, "{}", fault.heading);
-        assert_eq!(finding.rule.anchor, anchor(fault.heading), "{}", fault.heading);
-        assert!(finding.remedy.contains(fault.remedy), "{}: {}", fault.heading, finding.remedy);
+        let rule = RULES.iter().find(|rule| rule.id == finding.rule.id).unwrap();
+        assert_eq!(rule.check.anchor, anchor(fault.heading), "{}", fault.heading);
+        assert!(finding.place.remedy.contains(fault.remedy), "{}: {}", fault.heading, finding.place.remedy);
     }
 }
 
@@ -281,7 +282,7 @@ fn headings_of_the_page_and_rules_match_in_both_directions() {
     let page = document(PAGE).unwrap();
     let headings = fault_headings(&page.text);
     let there: BTreeSet<String> = headings.iter().map(|heading| anchor(heading)).collect();
-    let here: BTreeSet<String> = RULES.iter().map(|rule| rule.anchor.to_owned()).collect();
+    let here: BTreeSet<String> = RULES.iter().map(|rule| rule.check.anchor.to_owned()).collect();
     assert_eq!(there, here, "docs/{PAGE} and cli/system/src/doctor/rule.rs");
     let planted: BTreeSet<&str> = FAULTS.iter().map(|fault| fault.heading).collect();
     let with_message: BTreeSet<&str> =
@@ -294,7 +295,7 @@ fn doctor_recognizes_messages_of_troubleshooting_page() {
     let page = document(PAGE).unwrap();
     let mut count = 0;
     for section in sections(&page.text) {
-        let rules: &[&rule::Rule] = match section.heading {
+        let rules: &[&rule::DoctorRule] = match section.heading {
             "error for resolved bundle … with version …" => CAUSES,
             "Deletion hangs" => OF_DELETIONS,
             "The servers do not start" => OF_LOGS,
@@ -308,11 +309,11 @@ fn doctor_recognizes_messages_of_troubleshooting_page() {
         }
     }
     assert!(count > 25, "{count} texts");
-    for rule in RULES.iter().filter(|rule| !rule.texts.is_empty()) {
+    for rule in RULES.iter().filter(|rule| !rule.check.texts.is_empty()) {
         let known = page.text.replace('`', "").replace('…', "x");
-        let is_known = rule.texts.iter().any(|text| known.contains(&text.replace('…', "x ")))
-            || rule.texts.iter().any(|text| known.contains(text.split('…').next().unwrap_or_default()));
-        assert!(is_known, "{}: docs/{PAGE} has none of {:?}", rule.id, rule.texts);
+        let is_known = rule.check.texts.iter().any(|text| known.contains(&text.replace('…', "x ")))
+            || rule.check.texts.iter().any(|text| known.contains(text.split('…').next().unwrap_or_default()));
+        assert!(is_known, "{}: docs/{PAGE} has none of {:?}", rule.id, rule.check.texts);
     }
 }
 
@@ -325,7 +326,10 @@ fn faults_without_message_are_listed_on_the_page() {
     for row in rows(&section.lines) {
         there.extend(code_spans(row[0]));
     }
-    let here: BTreeSet<&str> =
-        RULES.iter().filter(|rule| rule.anchor == anchor(section.heading)).map(|rule| rule.id).collect();
+    let here: BTreeSet<&str> = RULES
+        .iter()
+        .filter(|rule| rule.check.anchor == anchor(section.heading))
+        .map(|rule| rule.id)
+        .collect();
     assert_eq!(there, here);
 }

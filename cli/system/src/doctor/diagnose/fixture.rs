@@ -107,8 +107,8 @@ pub(super) fn first<'a>(observed: &'a mut Observed, kind: &str) -> &'a mut Value
 /// Rules, with causes, and objects of the findings.
 pub(super) fn found(observed: &Observed) -> Vec<String> {
     let line = |finding: super::Finding| {
-        let cause = finding.cause.map(|cause| format!(" {}", cause.id)).unwrap_or_default();
-        format!("{}{cause}: {}", finding.rule.id, finding.object)
+        let cause = finding.place.cause.map(|cause| format!(" {}", cause.id)).unwrap_or_default();
+        format!("{}{cause}: {}", finding.rule.id, finding.place.object)
     };
     diagnose(observed, now()).into_iter().map(line).collect()
 }

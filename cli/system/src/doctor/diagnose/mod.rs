@@ -22,25 +22,24 @@ pub(super) use self::servers::{SERVERS, arguments, server_pods, server_versions}
 pub(crate) use self::servers::{Skew, server_version, skew};
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use olm_finding::Rule;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::observed::{Observed, text};
-use super::rule::{Rule, Severity};
+use super::rule::DoctorRule;
 
 /// Time that controllers get before a missing reaction is a fault.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Fault or fact about an object.
+pub(super) type Finding = olm_finding::Finding<Place>;
+
+/// Object of a finding, with the cause and its remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub(super) struct Finding {
-    #[serde(serialize_with = "by_id")]
-    pub(super) rule: &'static Rule,
-    pub(super) severity: Severity,
+pub(super) struct Place {
     /// Kind, namespace and name.
     pub(super) object: String,
-    /// What was found there.
-    pub(super) message: String,
     /// Rule of the recognized cause.
     #[serde(serialize_with = "by_optional_id", skip_serializing_if = "Option::is_none")]
     pub(super) cause: Option<&'static Rule>,
@@ -49,34 +48,28 @@ pub(super) struct Finding {
     pub(super) documentation: String,
 }
 
-fn by_id<S: Serializer>(rule: &&'static Rule, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(rule.id)
-}
-
 fn by_optional_id<S: Serializer>(rule: &Option<&'static Rule>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(rule.map_or("", |rule| rule.id))
 }
 
-impl Finding {
-    fn new(rule: &'static Rule, object: impl Into<String>, message: impl Into<String>) -> Self {
-        Self {
-            rule,
-            severity: rule.severity,
-            object: object.into(),
-            message: message.into(),
-            cause: None,
-            remedy: rule.remedy,
-            documentation: super::rule::place(rule.anchor),
-        }
-    }
+fn finding(rule: &'static DoctorRule, object: impl Into<String>, message: impl Into<String>) -> Finding {
+    caused(rule, None, object, message)
+}
 
-    /// The same finding with the remedy of its cause.
-    fn because_of(mut self, cause: Option<&'static Rule>) -> Self {
-        if let Some(cause) = cause {
-            (self.cause, self.remedy) = (Some(cause), cause.remedy);
-        }
-        self
-    }
+/// Finding with the remedy of its cause.
+fn caused(
+    rule: &'static DoctorRule,
+    cause: Option<&'static DoctorRule>,
+    object: impl Into<String>,
+    message: impl Into<String>,
+) -> Finding {
+    let place = Place {
+        object: object.into(),
+        cause: cause.map(|cause| &cause.rule),
+        remedy: cause.unwrap_or(rule).remedy,
+        documentation: rule.check.documentation(),
+    };
+    Finding::new(rule, place, message)
 }
 
 /// All findings, errors first.
@@ -96,7 +89,10 @@ pub(super) fn diagnose_servers(observed: &Observed, now: Timestamp) -> Vec<Findi
 }
 
 fn sorted(mut findings: Vec<Finding>) -> Vec<Finding> {
-    findings.sort_by(|a, b| (a.severity, a.rule.id, &a.object).cmp(&(b.severity, b.rule.id, &b.object)));
+    findings.sort_by(|a, b| {
+        let key = |one: &Finding| (one.level, one.rule.id, one.place.object.clone());
+        key(a).cmp(&key(b))
+    });
     findings.dedup();
     findings
 }

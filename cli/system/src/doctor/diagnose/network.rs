@@ -3,8 +3,8 @@
 use olm_runtime::component::Component;
 use serde_json::Value;
 
-use super::Finding;
 use super::servers::{SERVERS, server_pods};
+use super::{Finding, finding};
 use crate::doctor::observed::{Observed, label, list, name, text, title};
 use crate::doctor::rule;
 
@@ -44,7 +44,7 @@ fn endpoints(observed: &Observed) -> impl Iterator<Item = Finding> {
         .filter(|service| text(service, "/metadata/namespace") == observed.namespace);
     let unserved = own.filter(is_selecting).filter(move |service| is_readable && !is_served(service));
     unserved.map(|service| {
-        Finding::new(rule::NO_ENDPOINT, title("Service", service), "none of its endpoints is ready")
+        finding(&rule::NO_ENDPOINT, title("Service", service), "none of its endpoints is ready")
     })
 }
 
@@ -68,7 +68,7 @@ fn policies(pod: &Value, ports: &[i64], observed: &Observed) -> Vec<Finding> {
     let mut findings = Vec::new();
     if of_type("Egress", "egress").is_some_and(|rules| rules.is_empty()) {
         let message = format!("NetworkPolicies {} allow no outgoing traffic", names.join(", "));
-        findings.push(Finding::new(rule::POLICY, &object, message));
+        findings.push(finding(&rule::POLICY, &object, message));
     }
     if let Some(rules) = of_type("Ingress", "ingress") {
         let blocked: Vec<String> = ports
@@ -82,7 +82,7 @@ fn policies(pod: &Value, ports: &[i64], observed: &Observed) -> Vec<Finding> {
                 names.join(", "),
                 blocked.join(", ")
             );
-            findings.push(Finding::new(rule::POLICY, &object, message));
+            findings.push(finding(&rule::POLICY, &object, message));
         }
     }
     findings

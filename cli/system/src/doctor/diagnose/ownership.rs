@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_cli_core::output::counted;
 use serde_json::Value;
 
-use super::Finding;
 use super::servers::SERVERS;
+use super::{Finding, finding};
 use crate::doctor::observed::{Observed, label, name, owner, text, title};
 use crate::doctor::rule;
 
@@ -21,7 +21,7 @@ pub(super) fn findings(observed: &Observed) -> Vec<Finding> {
     findings.extend(orphans(observed));
     for secret in &observed.pull_secrets {
         if let Err(why) = &secret.registries {
-            findings.push(Finding::new(rule::PULL_SECRET, format!("Secret {}", secret.name), why));
+            findings.push(finding(&rule::PULL_SECRET, format!("Secret {}", secret.name), why));
         }
     }
     findings
@@ -41,7 +41,7 @@ fn installations(observed: &Observed) -> Vec<Finding> {
     let finding = |namespace: &str| {
         let message =
             format!("its servers and those of namespace {} manage the same objects", observed.namespace);
-        Finding::new(rule::SECOND, format!("Namespace {namespace}"), message)
+        finding(&rule::SECOND, format!("Namespace {namespace}"), message)
     };
     namespaces.into_iter().map(finding).collect()
 }
@@ -49,13 +49,13 @@ fn installations(observed: &Observed) -> Vec<Finding> {
 fn classic(observed: &Observed) -> Vec<Finding> {
     let twins = observed.classic.iter().filter_map(|package| {
         let why = package.twin.as_ref()?;
-        Some(Finding::new(rule::CLASSIC_TWIN, format!("Subscription {}", package.name), why))
+        Some(finding(&rule::CLASSIC_TWIN, format!("Subscription {}", package.name), why))
     });
     let mut findings: Vec<Finding> = twins.collect();
     if !observed.classic.is_empty() {
         let names = observed.classic.iter().map(|package| package.name.clone()).collect();
         let message = format!("{}: {}", counted(observed.classic.len(), "package"), some(names));
-        findings.push(Finding::new(rule::CLASSIC, "Subscriptions", message));
+        findings.push(finding(&rule::CLASSIC, "Subscriptions", message));
     }
     findings
 }
@@ -79,7 +79,7 @@ fn orphans(observed: &Observed) -> Vec<Finding> {
     }
     let finding = |(extension, objects): (&str, Vec<String>)| {
         let message = format!("{}: {}", counted(objects.len(), "object"), some(objects));
-        Finding::new(rule::ORPHANS, format!("ClusterExtension {extension}"), message)
+        finding(&rule::ORPHANS, format!("ClusterExtension {extension}"), message)
     };
     found.into_iter().map(finding).collect()
 }

@@ -7,9 +7,9 @@ use olm_version::Version;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Finding, PATIENCE, condition, condition_with, is_older};
+use super::{Finding, PATIENCE, caused, condition, condition_with, finding, is_older};
 use crate::doctor::observed::{Observed, label, list, name, text, title};
-use crate::doctor::rule::{self, OF_LOGS, recognize};
+use crate::doctor::rule::{self, DoctorRule, OF_LOGS, recognize};
 
 /// Both servers.
 pub(crate) const SERVERS: [Component; 2] = [Component::Catalogd, Component::OperatorController];
@@ -28,11 +28,11 @@ pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
         of_server(server, observed, now, &mut findings);
     }
     if let Some(why) = &observed.webhook_failure {
-        findings.push(if rule::CATALOG_WEBHOOK.matches(why) {
+        findings.push(if rule::CATALOG_WEBHOOK.check.matches(why) {
             let object = "MutatingWebhookConfiguration catalogd-mutating-webhook-configuration";
-            Finding::new(rule::CATALOG_WEBHOOK, object, why)
+            finding(&rule::CATALOG_WEBHOOK, object, why)
         } else {
-            Finding::new(rule::OTHER_WEBHOOK, "ClusterCatalogs", why)
+            finding(&rule::OTHER_WEBHOOK, "ClusterCatalogs", why)
         });
     }
     findings.extend(versions(observed));
@@ -45,7 +45,7 @@ fn of_server(server: Component, observed: &Observed, now: Timestamp, findings: &
     let Some(deployment) = observed.own("Deployment", &deployment_name) else {
         if !observed.is_unreadable("deployments") {
             let message = "it does not exist; use --catalogd-namespace if OLM is in another namespace";
-            findings.push(Finding::new(rule::SERVER_DOWN, title_of, message));
+            findings.push(finding(&rule::SERVER_DOWN, title_of, message));
         }
         return;
     };
@@ -54,7 +54,7 @@ fn of_server(server: Component, observed: &Observed, now: Timestamp, findings: &
         let why = ["ReplicaFailure", "Progressing", "Available"];
         let why = why.iter().find_map(|type_| condition(deployment, type_));
         let why = why.map(|found| text(found, "/message")).unwrap_or_default();
-        findings.push(Finding::new(rule::SERVER_DOWN, &title_of, format!("it has no pods: {why}")));
+        findings.push(finding(&rule::SERVER_DOWN, &title_of, format!("it has no pods: {why}")));
     }
     for pod in &pods {
         of_pod(pod, observed, now, findings);
@@ -66,11 +66,7 @@ fn of_server(server: Component, observed: &Observed, now: Timestamp, findings: &
     }
     let is_unsigned = |pod: &&Value| observed.log(name(pod), false).contains(UNSIGNED);
     if pods.iter().any(is_unsigned) {
-        findings.push(Finding::new(
-            rule::UNSIGNED,
-            &title_of,
-            "its log says that no signature policy was found",
-        ));
+        findings.push(finding(&rule::UNSIGNED, &title_of, "its log says that no signature policy was found"));
     }
 }
 
@@ -126,10 +122,7 @@ fn of_pod(pod: &Value, observed: &Observed, now: Timestamp, findings: &mut Vec<F
         let (cause, line) = last_lines(lines);
         let message =
             [stopped(pod), line].iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>();
-        findings.push(
-            Finding::new(rule::SERVER_DOWN, &object, message.join("; last line of its log: "))
-                .because_of(cause),
-        );
+        findings.push(caused(&rule::SERVER_DOWN, cause, &object, message.join("; last line of its log: ")));
         return;
     }
     if condition_with(pod, "Ready", "True").is_none() {
@@ -137,7 +130,7 @@ fn of_pod(pod: &Value, observed: &Observed, now: Timestamp, findings: &mut Vec<F
         let checks = observed.readiness.get(pod_name).map(|checks| format!("readiness checks: {checks}"));
         let line = if line.is_empty() { line } else { format!("last line of its log: {line}") };
         let message: Vec<String> = checks.into_iter().chain([line]).filter(|part| !part.is_empty()).collect();
-        findings.push(Finding::new(rule::SERVER_UNREADY, &object, message.join("; ")).because_of(cause));
+        findings.push(caused(&rule::SERVER_UNREADY, cause, &object, message.join("; ")));
     }
     if restarts > 0 {
         let reasons = statuses.iter().map(|one| text(one, "/lastState/terminated/reason"));
@@ -145,12 +138,12 @@ fn of_pod(pod: &Value, observed: &Observed, now: Timestamp, findings: &mut Vec<F
         let (cause, line) = last_lines(observed.log(pod_name, true));
         let line = if line.is_empty() { line } else { format!("; last line of its log: {line}") };
         let message = format!("restarts: {restarts}; last reason: {}{line}", reasons.join(", "));
-        findings.push(Finding::new(rule::SERVER_RESTARTED, &object, message).because_of(cause));
+        findings.push(caused(&rule::SERVER_RESTARTED, cause, &object, message));
     }
 }
 
 /// Cause that the end of a log names, and the line that does, or else the last line.
-fn last_lines(log: &str) -> (Option<&'static rule::Rule>, String) {
+fn last_lines(log: &str) -> (Option<&'static DoctorRule>, String) {
     let mut lines = log.lines().rev().filter(|line| !line.trim().is_empty()).take(LINES);
     let known = lines.clone().find_map(|line| Some((recognize(OF_LOGS, line)?, line)));
     match known {
@@ -179,18 +172,18 @@ fn lease(server: Component, observed: &Observed, now: Timestamp) -> Option<Findi
     let lease_name = server.lease_name();
     let object = format!("Lease {}", qualified(&observed.namespace, lease_name));
     let Some(lease) = observed.own("Lease", lease_name) else {
-        return Some(Finding::new(rule::NO_LEADER, object, "it does not exist"));
+        return Some(finding(&rule::NO_LEADER, object, "it does not exist"));
     };
     let holder = text(lease, "/spec/holderIdentity");
     if holder.is_empty() {
-        return Some(Finding::new(rule::NO_LEADER, object, "it has no holder"));
+        return Some(finding(&rule::NO_LEADER, object, "it has no holder"));
     }
     let renewed: Timestamp = text(lease, "/spec/renewTime").parse().ok()?;
     let seconds = lease.pointer("/spec/leaseDurationSeconds").and_then(Value::as_i64).unwrap_or_default();
     let longest = SignedDuration::from_secs(seconds.saturating_mul(4)).max(SLACK);
     let is_expired = now.duration_since(renewed) > longest;
     let message = format!("{holder} has not renewed it since {renewed}");
-    is_expired.then(|| Finding::new(rule::NO_LEADER, object, message))
+    is_expired.then(|| finding(&rule::NO_LEADER, object, message))
 }
 
 /// Version of the servers in a Deployment: its label, which releases have, else the tag of its image.
@@ -242,5 +235,5 @@ fn versions(observed: &Observed) -> Option<Finding> {
     let servers: Vec<String> =
         found.iter().map(|(server, version)| format!("{} {version}", server.name())).collect();
     let message = format!("{}, olm {VERSION}", servers.join(", "));
-    Some(Finding::new(rule::VERSIONS, format!("Namespace {}", observed.namespace), message))
+    Some(finding(&rule::VERSIONS, format!("Namespace {}", observed.namespace), message))
 }
