@@ -14,6 +14,7 @@
 
 mod channels;
 mod conflict;
+mod demands;
 mod explain;
 mod input;
 mod plan;

@@ -12,6 +12,7 @@ use olm_resolve::{
 
 use crate::channels::ranks;
 use crate::conflict::SolveError;
+use crate::demands::{Demanded, demands};
 use crate::input::{InstalledExtension, PackageConstraints, SolverInput, SourceCatalog};
 
 /// Index of a bundle.
@@ -94,8 +95,8 @@ impl<'q> Universe<'q> {
     /// Constraints are unreadable, or a package has two.
     pub(crate) fn new(input: &'q SolverInput<'q>) -> Result<Self, SolveError> {
         let mut builder = Builder::new(input);
-        for (constraints, installed, requested) in demands(input)? {
-            builder.demand(constraints, installed, requested)?;
+        for demanded in demands(input)? {
+            builder.demand(&demanded)?;
         }
         builder.rest();
         Ok(builder.finish())
@@ -163,34 +164,6 @@ impl<'q> Bundle<'q> {
     }
 }
 
-/// Constraints with their installed extensions: requested packages first, then installed ones, each by package.
-type Demands<'q> = Vec<(&'q PackageConstraints, Option<&'q InstalledExtension>, bool)>;
-
-fn demands<'q>(input: &'q SolverInput<'q>) -> Result<Demands<'q>, SolveError> {
-    let mut requested: BTreeMap<&str, &PackageConstraints> = BTreeMap::new();
-    for constraints in &input.requested {
-        if requested.insert(&constraints.package, constraints).is_some() {
-            let package = constraints.package.clone();
-            return Err(SolveError::Twice { package, state: "requested", extensions: Vec::new() });
-        }
-    }
-    let mut installed: BTreeMap<&str, &InstalledExtension> = BTreeMap::new();
-    for extension in &input.installed {
-        let package = &extension.constraints.package;
-        if let Some(other) = installed.insert(package, extension) {
-            let mut extensions = vec![other.extension.clone(), extension.extension.clone()];
-            extensions.sort();
-            return Err(SolveError::Twice { package: package.clone(), state: "installed", extensions });
-        }
-    }
-    let demanded = requested
-        .values()
-        .map(|constraints| (*constraints, installed.get(&*constraints.package).copied(), true));
-    let others =
-        installed.values().filter(|extension| !requested.contains_key(&*extension.constraints.package));
-    Ok(demanded.chain(others.map(|extension| (&extension.constraints, Some(*extension), false))).collect())
-}
-
 struct Builder<'q> {
     catalogs: Vec<&'q SourceCatalog>,
     external: AvailableProviders,
@@ -207,9 +180,16 @@ impl<'q> Builder<'q> {
         for gvk in input.installed.iter().flat_map(|extension| extension.provider.gvks()) {
             served.remove(gvk);
         }
+        // Of a package that is installed more than once, all but the first by name only meet requirements.
+        let mut extensions: Vec<_> = input.installed.iter().collect();
+        extensions.sort_by_key(|one| (&one.constraints.package, &one.extension));
+        let twins = extensions.windows(2).filter_map(|pair| match pair {
+            [one, twin] if one.constraints.package == twin.constraints.package => Some(twin.provider.clone()),
+            _ => None,
+        });
         Self {
             catalogs,
-            external: AvailableProviders { providers: Vec::new(), served },
+            external: AvailableProviders { providers: twins.collect(), served },
             known_needs: HashMap::new(),
             universe: Universe::default(),
         }
@@ -237,12 +217,8 @@ impl<'q> Builder<'q> {
     }
 
     /// Adds the bundles of a demanded package, with the resolver's verdict on each.
-    fn demand(
-        &mut self,
-        constraints: &'q PackageConstraints,
-        installed: Option<&'q InstalledExtension>,
-        requested: bool,
-    ) -> Result<(), SolveError> {
+    fn demand(&mut self, demanded: &Demanded<'q>) -> Result<(), SolveError> {
+        let Demanded { constraints, installed, ref twins, requested } = *demanded;
         let request = request(constraints, installed);
         let selected = |catalog: &&&'q SourceCatalog| {
             constraints.catalogs.as_ref().is_none_or(|c| c.contains(&catalog.name))
@@ -258,7 +234,12 @@ impl<'q> Builder<'q> {
                 fault: Box::new(error),
             });
         }
-        let stay = installed.map(|extension| self.add_installed(extension));
+        let stay = installed.map(|extension| self.add_installed(extension, twins));
+        let unchanged = (!twins.is_empty()).then(|| {
+            let names: Vec<&str> =
+                installed.iter().chain(twins).map(|extension| extension.extension.as_str()).collect();
+            format!("the package is installed more than once, by {}, and not changed", names.join(" and "))
+        });
         let mut sound = Vec::new();
         let mut deprecated = Vec::new();
         let mut offered = false;
@@ -269,7 +250,8 @@ impl<'q> Builder<'q> {
             let ranks = ranks(package);
             for ((offer, verdict), place) in package.offers().zip(explained.bundles).zip(ranks) {
                 let same = installed.is_some_and(|i| is_same(i, offer));
-                let excluded = (!is_admitted(verdict.fate)).then_some(verdict.why);
+                let excluded =
+                    unchanged.clone().or_else(|| (!is_admitted(verdict.fate)).then_some(verdict.why));
                 let admitted = excluded.is_none() && offer.version().is_ok();
                 offered |= same;
                 let id = if same {
@@ -320,8 +302,11 @@ impl<'q> Builder<'q> {
         }
     }
 
-    fn add_installed(&mut self, extension: &'q InstalledExtension) -> Id {
-        let needs = extension.requirements.iter().map(|requirement| self.need(requirement.clone())).collect();
+    /// Adds the installed bundle, which stands for its twins, too: their requirements must remain met.
+    fn add_installed(&mut self, extension: &'q InstalledExtension, twins: &[&InstalledExtension]) -> Id {
+        let all = [extension].into_iter().chain(twins.iter().copied());
+        let requirements = all.flat_map(|extension| &extension.requirements);
+        let needs = requirements.map(|requirement| self.need(requirement.clone())).collect();
         self.add(Bundle {
             package: &extension.constraints.package,
             name: &extension.bundle,

@@ -52,12 +52,25 @@ pub fn find_twin<'a>(
 
 /// Error for a second installation of a package. `crds` are the names of the CRDs of the existing extension.
 pub fn twin_error(existing: &ClusterExtension, crds: &[String]) -> CliError {
+    let name = existing.name_any();
+    let has_revision = existing
+        .status
+        .as_ref()
+        .is_some_and(|status| status.install.is_some() || !status.active_revisions.is_empty());
+    if crds.is_empty() && !has_revision {
+        return CliError::findings(format!(
+            "package {} is already requested by ClusterExtension {}, which has installed nothing yet: `olm status \
+             {name}` shows why; change it, or uninstall it first",
+            quote(package(existing)),
+            quote(&name)
+        ));
+    }
     let owned: String = crds.iter().map(|crd| format!("\n  CustomResourceDefinition {crd}")).collect();
     let colon = if owned.is_empty() { "" } else { ":" };
     CliError::findings(format!(
         "package {} is already installed by ClusterExtension {}, which owns its objects{colon}{owned}\n{ALTERNATIVES}",
         quote(package(existing)),
-        quote(&existing.name_any())
+        quote(&name)
     ))
 }
 
@@ -146,6 +159,14 @@ mod tests {
         );
         assert_eq!(
             twin_error(&there[0], &[]).to_string(),
+            "package \"pipe\" is already requested by ClusterExtension \"pipe\", which has installed nothing yet: `olm status \
+             pipe` shows why; change it, or uninstall it first"
+        );
+        let mut installed = there[0].clone();
+        let bundle = json!({"install": {"bundle": {"name": "pipe.v1.0.0", "version": "1.0.0"}}});
+        installed.status = serde_json::from_value(bundle).unwrap();
+        assert_eq!(
+            twin_error(&installed, &[]).to_string(),
             format!(
                 "package \"pipe\" is already installed by ClusterExtension \"pipe\", which owns its objects\n{ALTERNATIVES}"
             )

@@ -107,7 +107,10 @@ impl DependencyInputs {
     pub(super) fn cluster_state(&self, query: &Query, catalogs: &Catalogs) -> ClusterState {
         let mut cluster_state = ClusterState::default();
         if query.rules.judges_dependencies() {
-            let installed = self.extensions.iter().map(|one| &one.has);
+            // An installed bundle from a file or a flag counts like that of an extension of the cluster.
+            let known = self.extensions.iter().any(|one| one.has.extension == query.name());
+            let own = Extension::described(query.clone(), catalogs).filter(|_| !known);
+            let installed = self.extensions.iter().chain(&own).map(|one| &one.has);
             let owners = self.owners.iter().map(String::as_str).collect();
             let protects = |other: &str, type_: &str| self.protects(other, type_);
             let (providers, dependents) = providers(installed, &owners, &self.served, query.name(), protects);

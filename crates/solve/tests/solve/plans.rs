@@ -377,7 +377,7 @@ fn solver_rejects_invalid_range_and_duplicate_packages() {
         "package app: desired version range \"foobar\" is invalid: improper constraint: \"foobar\""
     );
     assert_eq!(error(&fixture.clone().wants("app").wants("app")), "package app is requested more than once");
-    let mut twice = fixture.clone().installed("app 1.0.0").installed("app 1.0.0");
+    let mut twice = fixture.clone().installed("app 1.0.0").installed("app 1.0.0").wants("app");
     twice.installed[0].extension = "other".to_owned();
     assert_eq!(error(&twice), "package app is installed more than once, by app and other");
     let mut late = fixture.input();
@@ -387,6 +387,23 @@ fn solver_rejects_invalid_range_and_duplicate_packages() {
         olm_solve::solve(&late).unwrap_err().to_string(),
         "resolution exceeded time budget; the largest package involved is app with 1 bundles"
     );
+}
+
+#[test]
+fn package_that_is_installed_twice_stays_and_stops_no_other() {
+    let catalog = ["app 1.0.0 @s pkg:lib:1.x", "new 1.0.0 @s pkg:lib:3.x", "lib 3.0.0 @s", "other 1.0.0 @s"];
+    let mut fixture = Fixture::default()
+        .catalog("main", 0, &catalog)
+        .installed("lib 2.0.0 +Lid")
+        .installed("lib 1.0.0 +Lid pkg:other:1.x")
+        .installed("other 1.0.0");
+    fixture.installed[0].extension = "first".to_owned();
+    fixture.installed[1].extension = "second".to_owned();
+    // The second installation meets the requirement.
+    assert_eq!(fixture.clone().wants("app").plan(), "app.v1.0.0@main");
+    let conflict = fixture.wants("new").conflict().to_string();
+    let why = "the package is installed more than once, by first and second, and not changed";
+    assert!(conflict.contains(why), "{conflict}");
 }
 
 #[test]

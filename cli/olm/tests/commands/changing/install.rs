@@ -174,9 +174,8 @@ async fn existing_extension_is_unchanged(fixture: &Fixture) {
         ),
         (
             &["lamp", "-n", "lamp", "--name", "second"],
-            "error: package \"lamp\" is already installed by ClusterExtension \"lamp\", which owns its objects\nan object has only \
-             one owner: let the existing extension watch your namespaces, install a bundle without these objects, or \
-             uninstall the owner first\n",
+            "error: package \"lamp\" is already requested by ClusterExtension \"lamp\", which has installed nothing yet: `olm \
+             status lamp` shows why; change it, or uninstall it first\n",
         ),
     ] {
         let before = fixture.extension("lamp").await;
