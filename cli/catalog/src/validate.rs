@@ -1,16 +1,18 @@
 //! `olm validate` and `olm catalog validate`: report all errors of a catalog, with file and line.
 
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use olm_cli_core::bundle_source::is_bundle_dir;
 use olm_cli_core::classic_kinds;
 use olm_cli_core::error::CliError;
+use olm_cli_core::manifest::syntax_advice;
 use olm_cli_core::output::printable;
 use olm_cli_core::report::{Case, ReportArgs, Rules, Spot, relative, summary};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs, Source};
-use olm_fbc::{Finding, Limits, RULES, Report};
+use olm_fbc::{Finding, Folder as _, Limits, RULES, Report};
 use olm_finding::Level;
 use olm_oci::ImageLabels;
 use serde::Serialize;
@@ -25,6 +27,9 @@ checked by `bundle validate`.";
 
 /// Label of every bundle image (docs/design/cli.md#bundle-annotations).
 const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
+
+/// Bytes of a file that are read for a hint.
+const MAX_HINTED: u64 = 1 << 20;
 
 /// Arguments of the command.
 #[derive(Debug, Args)]
@@ -126,7 +131,17 @@ fn check(
         });
         hints.dedup();
     }
+    hints.extend(report.errors().filter_map(|finding| syntax_hint(folder, finding)));
     Ok((report, hints))
+}
+
+/// Hint for a file whose YAML cannot be parsed, such as a value to quote, with its place.
+fn syntax_hint(folder: &DirectoryFolder, finding: &Finding) -> Option<String> {
+    let origin = finding.origin.as_ref().filter(|_| finding.message.contains("YAML"))?;
+    let mut text = String::new();
+    folder.open(&origin.file).ok()?.take(MAX_HINTED).read_to_string(&mut text).ok()?;
+    let (line, advice) = syntax_advice(&text, origin.line)?;
+    Some(format!("{}:{line}: {advice}", origin.file.display()))
 }
 
 /// Finding as a line of text.

@@ -192,6 +192,17 @@ fn strict_mode_adds_warnings() {
         r#"{"schema":"own","properties":[7]}"#,
         r#"{"schema":"olm.csv.metadata"}"#,
         r#"{"schema":"olm.deprecations","package":"foo","name":"x","entries":[]}"#,
+        r#"{"schema":"own","relatedImages":[{"name":"a"}],"properties":[
+            {"type":"olm.gvk","value":{"group":"g","version":"v1"}},
+            {"type":"olm.gvk.required","value":{}},
+            {"type":"olm.package.required","value":{"packageName":"p"}},
+            {"type":"olm.package.required","value":{"packageName":"p","versionRange":"banana"}},
+            {"type":"olm.package.required","value":{"packageName":"p","versionRange":">=1.0.0 <2.0.0"}},
+            {"type":"olm.constraint","value":{"failureMessage":"x"}}]}"#,
+        &format!(
+            r#"{{"schema":"own","properties":[{{"type":"olm.constraint","value":{{"failureMessage":"{}"}}}}]}}"#,
+            "x".repeat(65_536)
+        ),
     ];
     let strict = report(&lines, true);
     assert!(strict.is_valid(), "{:?}", strict.reference_message);
@@ -206,6 +217,14 @@ fn strict_mode_adds_warnings() {
         "5: document 5: field \"properties\" must be a list of objects with type and value",
         "6: document 6: properties[0] must be an object with type and value",
         "8: document 8: schema \"olm.deprecations\" has no field \"name\"",
+        "9: document 9: properties[0].value.kind of type \"olm.gvk\" must not be empty",
+        "9: document 9: properties[1].value.group of type \"olm.gvk.required\" must not be empty",
+        "9: document 9: properties[1].value.version of type \"olm.gvk.required\" must not be empty",
+        "9: document 9: properties[1].value.kind of type \"olm.gvk.required\" must not be empty",
+        "9: document 9: properties[2].value.versionRange of type \"olm.package.required\" must not be empty",
+        "9: document 9: properties[3].value.versionRange: \"banana\" is no range: Could not get version from string: \"banana\"",
+        "9: document 9: relatedImages[0].image must not be empty",
+        "16: document 10: properties[0].value of type \"olm.constraint\" has more than 65536 bytes",
     ];
     let expected: Vec<String> = expected.iter().map(|line| format!("catalog.json:{line}")).collect();
     assert_eq!(printed(&strict), expected);

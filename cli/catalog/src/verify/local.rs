@@ -22,7 +22,8 @@ pub(super) fn check(package: &CatalogPackage, versions: bool) -> Vec<Finding> {
         }
         for requirement in offer.requirements() {
             if let Some(fault) = requirement.fault() {
-                add(&PROPERTIES, format!("{}: {fault}", requirement.property_type()));
+                let hint = fault.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+                add(&PROPERTIES, format!("{}: {fault}{hint}", requirement.property_type()));
             }
         }
         if let Some((rule, message)) = dead_end(package, offer) {
@@ -204,6 +205,9 @@ mod tests {
         let found = checked(&[bundle("1.0.0", &[bad])], true);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("CATALOG-2 p.v1.0.0 olm.package.required: "), "{found:?}");
+        let named = json!({ "type": "olm.constraint", "value": { "package": { "name": "blue" } } });
+        let found = checked(&[bundle("1.0.0", &[named])], true);
+        assert!(found[0].ends_with("unknown field \"name\" (use packageName in place of name)"), "{found:?}");
         // `validate` reports the version of a folder.
         assert_eq!(checked(&[bundle("one", &[])], false), Vec::<String>::new());
         assert!(checked(&[bundle("one", &[])], true)[0].starts_with("CATALOG-2 p.vone "));

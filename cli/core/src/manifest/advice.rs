@@ -83,10 +83,23 @@ pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
     // The parser may report the error one line late.
     let near = [at, at.saturating_sub(1), at + 1];
     let near = near.into_iter().filter_map(|number| Some((number, *lines.get(number.checked_sub(1)?)?)));
-    let mut advice = near.clone().filter_map(|(number, line)| Some((number, unquoted(line)?)));
-    advice
-        .next()
-        .or_else(|| near.clone().find_map(|(number, line)| Some((number, too_deep(&lines, number, line)?))))
+    let of = |advice: &dyn Fn(usize, &str) -> Option<String>| {
+        near.clone().find_map(|(number, line)| Some((number, advice(number, line)?)))
+    };
+    of(&|_, line| unquoted(line))
+        .or_else(|| of(&|number, line| too_deep(&lines, number, line)))
+        .or_else(|| of(&|number, line| not_in_block(&lines, number, line)))
+}
+
+/// Suggestion for the text of a block that is not indented below its field, such as `message: |`.
+fn not_in_block(lines: &[&str], number: usize, line: &str) -> Option<String> {
+    let column = |line: &str| line.len() - line.trim_start_matches([' ', '-']).len();
+    let above = lines.get(..number.checked_sub(1)?)?.iter().rev();
+    let above = above.take_while(|above| above.trim().is_empty() || column(above) >= column(line));
+    let (name, _) = above
+        .filter_map(|above| name_and_value(above))
+        .find(|(name, value)| !name.is_empty() && matches!(*value, "|" | "|-" | "|+" | ">" | ">-" | ">+"))?;
+    Some(format!("indent the text of {name} deeper than {name}"))
 }
 
 /// Name and value of a line `name: value` or `- value`, without a comment. The name of the latter is empty.
@@ -137,6 +150,16 @@ mod tests {
             ("version: >1 # why\n", 1, Some((1, "quote it: version: \">1\""))),
             ("- >1.11.1\n", 1, Some((1, "quote it: - \">1.11.1\""))),
             ("text: |\n  x\n y\n", 3, None),
+            (
+                "- message: |\n  The package is old.\n- a: b\n",
+                2,
+                Some((2, "indent the text of message deeper than message")),
+            ),
+            (
+                "message: |\nThe package\nis old: yes\n",
+                3,
+                Some((3, "indent the text of message deeper than message")),
+            ),
             (
                 "apiVersion: v1\n  kind: X\n",
                 2,

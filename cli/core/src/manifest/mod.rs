@@ -285,6 +285,11 @@ fn shown_path(path: &[String]) -> String {
     shown
 }
 
+/// Advice for a YAML syntax error that was reported in this line of a file, from 1, with the line that it is about.
+pub fn syntax_advice(text: &str, line: usize) -> Option<(usize, String)> {
+    advice::syntax(text, line)
+}
+
 fn syntax_finding(text: &str, error: &StreamError) -> (usize, String) {
     let at = match error {
         StreamError::Document { at, position, .. } => at.unwrap_or(position.line),

@@ -13,6 +13,9 @@ use crate::{
 const KNOWN: [&str; 5] =
     [SCHEMA_PACKAGE, SCHEMA_CHANNEL, SCHEMA_BUNDLE, SCHEMA_DEPRECATIONS, "olm.csv.metadata"];
 
+/// Documented size of a constraint in bytes. Twice that size is accepted.
+const CONSTRAINT_BYTES: usize = 65_536;
+
 /// Faults of an object that upstream does not report.
 pub(super) fn warnings(meta: &Meta) -> Vec<String> {
     let Some(members) = raw(meta).ok().and_then(json::members) else { return Vec::new() };
@@ -40,6 +43,11 @@ pub(super) fn warnings(meta: &Meta) -> Vec<String> {
     if meta.schema == SCHEMA_CHANNEL {
         range_warnings(&members, &mut found);
     }
+    for (index, image) in json::item_fields(&members, "relatedImages").enumerate() {
+        if text_field(&json::members(image).unwrap_or_default(), "image").is_empty() {
+            found.push(format!("relatedImages[{index}].image must not be empty"));
+        }
+    }
     found
 }
 
@@ -56,9 +64,33 @@ fn property_warnings(properties: &RawValue, found: &mut Vec<String>) {
         if kind.is_empty() {
             found.push(format!("properties[{index}].type must be a non-empty string"));
         }
-        if json::field(&members, "value").is_none() {
-            found.push(format!("properties[{index}].value of type {} must not be null", quote(&kind)));
+        let at = format!("properties[{index}].value");
+        match json::field(&members, "value") {
+            Some(value) => value_warnings(&at, &kind, value, found),
+            None => found.push(format!("{at} of type {} must not be null", quote(&kind))),
         }
+    }
+}
+
+/// Warns about values that dependencies cannot use. A value of another shape is an error.
+fn value_warnings(at: &str, kind: &str, value: &RawValue, found: &mut Vec<String>) {
+    let members = json::members(value).unwrap_or_default();
+    let required: &[&str] = match kind {
+        "olm.gvk" | "olm.gvk.required" => &["group", "version", "kind"],
+        "olm.package.required" => &["packageName", "versionRange"],
+        _ => &[],
+    };
+    for name in required.iter().filter(|name| text_field(&members, name).is_empty()) {
+        found.push(format!("{at}.{name} of type {} must not be empty", quote(kind)));
+    }
+    let range = text_field(&members, "versionRange");
+    if let (true, Err(problem)) =
+        (required.contains(&"versionRange") && !range.is_empty(), Range::parse(&range))
+    {
+        found.push(format!("{at}.versionRange: {} is no range: {problem}", quote(&range)));
+    }
+    if kind == "olm.constraint" && value.get().len() > CONSTRAINT_BYTES {
+        found.push(format!("{at} of type \"olm.constraint\" has more than {CONSTRAINT_BYTES} bytes"));
     }
 }
 

@@ -37,6 +37,7 @@ fn failed_validation_has_its_exit_code_and_advice() {
         (
             &["catalog", "validate", "unreadable"],
             "error: unreadable/catalog.yaml:9: document 2: error converting YAML to JSON: yaml: line 6: did not find expected comment or line break [CATALOG-1]\n\
+              hint: catalog.yaml:9: quote it: skipRange: \">=1.0.0 <2.0.0\"\n\
              unreadable: 1 error\n",
         ),
         // Case seeds-s1-5
