@@ -267,8 +267,8 @@ pub(crate) fn supported_modes(csv: &Object) -> Vec<&str> {
 pub(crate) fn usable_mode(csv: &Object, findings: &mut Findings) {
     let supported = supported_modes(csv);
     if supported.contains(&"MultiNamespace") && !USABLE_MODES.iter().any(|mode| supported.contains(mode)) {
-        let message =
-            "only MultiNamespace is supported: support AllNamespaces, SingleNamespace or OwnNamespace, too";
+        let message = "only MultiNamespace is supported: an installation needs feature gate MultiWatchNamespaces of \
+             operator-controller, and spec.config.inline.watchNamespaces";
         findings.add(&rule::V1_2, csv.at("spec.installModes"), message);
     }
 }

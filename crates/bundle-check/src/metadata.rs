@@ -239,8 +239,6 @@ fn annotated_properties(content: &Content<'_>, findings: &mut Findings) -> Vec<E
     let Some(csv) = content.csv() else { return Vec::new() };
     let Some(text) = csv.annotation(PROPERTIES_ANNOTATION) else { return Vec::new() };
     let location = csv.at_annotation(PROPERTIES_ANNOTATION);
-    let advice = format!("put the properties into {PROPERTIES_FILE}");
-    findings.add(&rule::PROP_6, location.clone(), advice);
     let items = match olm_yaml::json::to_value(text.as_bytes()) {
         Ok(Value::Null) => Ok(Vec::new()),
         Ok(Value::Array(items)) => Ok(items),
@@ -252,7 +250,13 @@ fn annotated_properties(content: &Content<'_>, findings: &mut Findings) -> Vec<E
         Vec::new()
     });
     let entry = |item| entry(item, location.clone(), false, &rule::PROP_3, findings);
-    items.into_iter().filter_map(entry).collect()
+    let found: Vec<Entry> = items.into_iter().filter_map(entry).collect();
+    // OpenShift documents the annotation for this property.
+    if found.is_empty() || found.iter().any(|property| property.kind != MAX_OPENSHIFT_VERSION) {
+        let advice = format!("put the properties into {PROPERTIES_FILE}");
+        findings.add(&rule::PROP_6, location, advice);
+    }
+    found
 }
 
 /// Reads one entry: an object with a `type`, which must be a string, and a `value`.

@@ -28,7 +28,7 @@ const DEPLOYMENTS: NamedList = ("spec.install.spec.deployments", "/name");
 const WEBHOOKS: NamedList = ("spec.webhookdefinitions", "/generateName");
 const API_SERVICES: NamedList = ("spec.apiservicedefinitions.owned", "/name");
 
-/// Renders the bundle in every supported install mode except MultiNamespace.
+/// Renders the bundle in every supported install mode.
 pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findings) {
     let Some(csv) = content.csv() else { return };
     for fault in validate(bundle) {
@@ -42,9 +42,7 @@ pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findi
     if findings.has(&rule::CSV_1) {
         return;
     }
-    let modes = bundle.install_modes();
-    let tried: Vec<InstallMode> =
-        modes.into_iter().filter(|mode| *mode != InstallMode::MultiNamespace).collect();
+    let tried = bundle.install_modes();
     let mut results: BTreeMap<(bool, String), Vec<&'static str>> = BTreeMap::new();
     for mode in &tried {
         match attempt(bundle, *mode) {
@@ -53,7 +51,7 @@ pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findi
                     results.entry((false, text)).or_default().push(mode.name());
                 }
             }
-            // Reported above as faults, or by V1-2 and V1-4.
+            // Reported above as faults, or by V1-4.
             Err(RenderError::Invalid(_) | RenderError::Unsupported(_)) => {}
             Err(error) => results.entry((true, error.to_string())).or_default().push(mode.name()),
         }
@@ -86,13 +84,15 @@ fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, Rende
     let config = match mode {
         InstallMode::OwnNamespace => json!({"watchNamespace": INSTALL_NAMESPACE}),
         InstallMode::SingleNamespace => json!({"watchNamespace": WATCHED_NAMESPACE}),
-        InstallMode::AllNamespaces | InstallMode::MultiNamespace => json!({}),
+        InstallMode::MultiNamespace => json!({"watchNamespaces": [WATCHED_NAMESPACE]}),
+        InstallMode::AllNamespaces => json!({}),
     };
     let options = RenderOptions {
         install_namespace: INSTALL_NAMESPACE,
         config: Some(&config),
         certificates: Certificates::Builtin,
         single_own_namespace: true,
+        multi_watch_namespaces: mode == InstallMode::MultiNamespace,
         deployment_config: true,
         owned_api_services: true,
         ..RenderOptions::default()

@@ -66,7 +66,7 @@ olm_finding::rules! {
         "olm.gvk and olm.gvk.required have group, version and kind; olm.package has packageName and version, those of the bundle; olm.package.required has packageName and versionRange; olm.constraint has a condition. opm refuses the whole catalog otherwise."
     PROP_5 "PROP-5" Warning (Elsewhere) "at most one olm.maxOpenShiftVersion, of the form \"4.18\" and quoted"
         "With two values, or a value that is not a minor version, OpenShift cannot be updated at all; unquoted 4.20 means 4.2."
-    PROP_6 "PROP-6" Note (Elsewhere) "properties are in metadata/properties.yaml instead of the annotation olm.properties"
+    PROP_6 "PROP-6" Note (Elsewhere) "properties other than olm.maxOpenShiftVersion are in metadata/properties.yaml instead of the annotation olm.properties"
         "The annotation works, but it is JSON inside a string, which editors do not validate."
 
     // Dependencies: docs/design/resolution.md#dependencies, docs/design/additions.md#dependencies,
@@ -202,7 +202,7 @@ olm_finding::rules! {
     // Features that OLM v1 lacks: docs/design/cli.md#lint-rules.
     V1_1 "V1-1" Warning (Elsewhere) "no dependencies"
         "With --dependency-mode=Reject, which is the default, operator-controller installs no bundle with dependencies."
-    V1_2 "V1-2" Error (Csv(csv::usable_mode)) "one of AllNamespaces, SingleNamespace and OwnNamespace is supported"
+    V1_2 "V1-2" Warning (Csv(csv::usable_mode)) "one of AllNamespaces, SingleNamespace and OwnNamespace is supported"
         "Several watched namespaces need the feature gate MultiWatchNamespaces."
     V1_3 "V1-3" Warning (Csv(csv::operator_conditions)) "the operator does not need an OperatorCondition"
         "Without gate OperatorConditionCompat, OLM v1 creates no OperatorCondition and sets no OPERATOR_CONDITION_NAME: an operator that requires them fails at its start."

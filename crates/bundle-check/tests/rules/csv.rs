@@ -155,7 +155,8 @@ fn install_mode_rules_report_duplicates_and_unsupported() {
                 .csv("AllNamespaces, supported: true", "AllNamespaces, supported: false")
                 .csv("MultiNamespace, supported: false", "MultiNamespace, supported: true"),
             &[
-                "error: 11: spec.installModes: only MultiNamespace is supported: support AllNamespaces, SingleNamespace or OwnNamespace, too [V1-2]",
+                "warning: 11: spec.installModes: only MultiNamespace is supported: an installation needs feature gate \
+                 MultiWatchNamespaces of operator-controller, and spec.config.inline.watchNamespaces [V1-2]",
             ],
         ),
     ]);

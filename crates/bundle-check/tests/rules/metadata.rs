@@ -137,6 +137,23 @@ fn property_rules_report_malformed_properties() {
             ],
         ),
         (
+            Files::good().csv(
+                "  annotations:\n",
+                "  annotations:\n    olm.properties: '[{\"type\": \"olm.maxOpenShiftVersion\", \"value\": \"4.18\"}]'\n",
+            ),
+            &[],
+        ),
+        (
+            Files::good().csv(
+                "  annotations:\n",
+                "  annotations:\n    olm.properties: '[{\"type\": \"color\", \"value\": \"red\"}]'\n",
+            ),
+            &[
+                "warning: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations[\"olm.properties\"]: put \
+                 the properties into metadata/properties.yaml [PROP-6]",
+            ],
+        ),
+        (
             Files::good().csv("  annotations:\n", "  annotations:\n    olm.properties: '[{]'\n"),
             &[
                 "error: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations[\"olm.properties\"]: \
