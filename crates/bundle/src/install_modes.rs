@@ -10,32 +10,66 @@ use crate::deployment_config::DeploymentConfig;
 use crate::error::RenderError;
 use crate::options::RenderOptions;
 
+const NO_API_SERVICES: &str = "apiServiceDefintions are not supported";
+const NO_CERTIFICATES: &str = "apiServiceDefinitions are not supported without a certificate provider";
+const NO_WEBHOOKS: &str = "webhookDefinitions are not supported";
+const NOT_ALL_NAMESPACES: &str = "bundle does not support AllNamespaces install mode";
+const NO_USABLE_MODE: &str =
+    "bundle must support at least one of [AllNamespaces SingleNamespace OwnNamespace] install modes";
+
+/// Feature gates of operator-controller, and settings, with which a refused bundle can be installed.
+const REMEDIES: [(&str, &str); 5] = [
+    (NO_API_SERVICES, "enable feature gate OwnedAPIServices of operator-controller"),
+    (
+        NO_CERTIFICATES,
+        "enable feature gate WebhookProviderBuiltin of operator-controller, or another WebhookProvider",
+    ),
+    (
+        NO_WEBHOOKS,
+        "enable feature gate WebhookProviderBuiltin of operator-controller, or another WebhookProvider",
+    ),
+    (
+        NOT_ALL_NAMESPACES,
+        "enable feature gate SingleOwnNamespaceInstallSupport of operator-controller and set \
+         spec.config.inline.watchNamespace, or gate MultiWatchNamespaces and watchNamespaces, as far as the bundle supports \
+         them: `olm config explain` lists its install modes",
+    ),
+    (
+        NO_USABLE_MODE,
+        "enable feature gate MultiWatchNamespaces of operator-controller and set spec.config.inline.watchNamespaces",
+    ),
+];
+
+/// Feature gate and setting for a bundle of which this message says that it is unsupported.
+pub fn unsupported_remedy(message: &str) -> Option<&'static str> {
+    let (_, refusal) = message.split_once("unsupported bundle: ")?;
+    REMEDIES.iter().find(|(reason, _)| refusal.starts_with(reason)).map(|(_, remedy)| *remedy)
+}
+
 /// Refuses bundles that need unsupported features.
 pub(crate) fn check_supported(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), RenderError> {
     let refused = |reason: &str| Err(RenderError::Unsupported(reason.to_string()));
     if bundle.has_api_services() {
         if !options.owned_api_services {
-            return refused("apiServiceDefintions are not supported");
+            return refused(NO_API_SERVICES);
         }
         if options.certificates == Certificates::None {
-            return refused("apiServiceDefinitions are not supported without a certificate provider");
+            return refused(NO_CERTIFICATES);
         }
     }
     if bundle.has_webhooks() && options.certificates == Certificates::None {
-        return refused("webhookDefinitions are not supported");
+        return refused(NO_WEBHOOKS);
     }
     if options.takes_several_namespaces(bundle) {
         return Ok(());
     }
     let modes = bundle.install_modes();
     if !options.single_own_namespace && !modes.contains(&InstallMode::AllNamespaces) {
-        return refused("bundle does not support AllNamespaces install mode");
+        return refused(NOT_ALL_NAMESPACES);
     }
     let usable = [InstallMode::AllNamespaces, InstallMode::SingleNamespace, InstallMode::OwnNamespace];
     if !usable.iter().any(|mode| modes.contains(mode)) {
-        return refused(
-            "bundle must support at least one of [AllNamespaces SingleNamespace OwnNamespace] install modes",
-        );
+        return refused(NO_USABLE_MODE);
     }
     Ok(())
 }

@@ -69,6 +69,7 @@ pub use config::{config_schema, config_warnings};
 pub use csv::InstallMode;
 pub use error::{LoadError, RenderError};
 pub use install_checks::{SYSTEM_NAMESPACE, install_checks};
+pub use install_modes::unsupported_remedy;
 pub use kinds::{BundleKind, KINDS, Scope, is_supported_kind};
 pub use limits::{ManifestError, ManifestUsage};
 pub use objects::distinct;

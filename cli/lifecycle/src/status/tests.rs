@@ -438,6 +438,28 @@ fn health_follows_from_conditions() {
     assert_eq!(Health::of(&going), Health::Deleting);
 }
 
+// docs/design/bundles.md#unsupported-bundles
+#[test]
+fn unsupported_bundle_is_printed_with_gate_and_setting() {
+    for (reason, remedy) in [
+        ("bundle does not support AllNamespaces install mode", "gate SingleOwnNamespaceInstallSupport"),
+        (
+            "bundle must support at least one of [AllNamespaces SingleNamespace OwnNamespace] install modes",
+            "gate MultiWatchNamespaces",
+        ),
+        ("apiServiceDefintions are not supported", "gate OwnedAPIServices"),
+        ("webhookDefinitions are not supported", "gate WebhookProviderBuiltin"),
+    ] {
+        let condition =
+            format!("Progressing=True/Retrying error for resolved bundle: unsupported bundle: {reason}");
+        let extension = extension(json!({}), json!({"conditions": conditions(&[&condition])}));
+        let state = ExtensionState::new(&Observed { extension, revisions: Vec::new(), drift: None });
+        let text = text::tree(&state, now(), false);
+        let line = text.lines().find(|line| line.starts_with("Remedy:")).unwrap();
+        assert!(line.contains(remedy), "{text}");
+    }
+}
+
 // docs/design/apply.md#immutable-fields
 #[test]
 fn immutable_field_is_printed_with_its_remedy() {

@@ -2,6 +2,7 @@
 
 use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels};
+use olm_bundle::unsupported_remedy;
 use olm_cli_core::output::qualified;
 use olm_revision::immutable::remedies;
 use olm_revision::report::adoptions;
@@ -144,8 +145,10 @@ impl ExtensionState {
         let migrated = sets.iter().find(|set| is_migrated(set));
         let progressing = conditions::find(&conditions, types::PROGRESSING);
         let name = extension.metadata.name.clone().unwrap_or_default();
-        let remedies = progressing
-            .map(|Condition { message, .. }| [remedies(message), adoptions(message, &name)].concat());
+        let remedies = progressing.map(|Condition { message, .. }| {
+            let gate = unsupported_remedy(message).map(str::to_owned);
+            [gate.into_iter().collect(), remedies(message), adoptions(message, &name)].concat()
+        });
         Self {
             name,
             health: Health::of(extension),

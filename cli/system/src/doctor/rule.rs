@@ -188,7 +188,7 @@ olm_finding::rules! {
         "Label a namespace"
     UNSUPPORTED "CAUSE-6" Error (signs(RESOLVED, &["unsupported bundle: "]))
         "The bundle needs an install mode or a feature that is off"
-        "Turn on the feature gate that the message names (docs/reference/flags.md)"
+        "Turn on the feature gate that `olm status NAME` names (docs/reference/flags.md)"
     RIGHTS "CAUSE-7" Error (signs(RESOLVED, &["is forbidden: ", "requires the following permissions"]))
         "operator-controller or the service account of the extension lacks a permission"
         "Grant the permission (docs/tasks/rights.md); `olm rbac required NAME` prints all that are needed"

@@ -15,6 +15,8 @@ pub(super) const RESOLUTION_FAILED: &str = "ResolutionFailed";
 pub(super) const DEPRECATED: &str = "Deprecated";
 /// A requirement of the bundle is unsatisfied.
 pub(super) const DEPENDENCY_UNSATISFIED: &str = "DependencyUnsatisfied";
+/// The bundle needs a feature gate or setting, which the note names.
+pub(super) const UNSUPPORTED_BUNDLE: &str = "UnsupportedBundle";
 /// A catalog does not answer and is skipped.
 pub(super) const CATALOG_UNAVAILABLE: &str = "CatalogUnavailable";
 /// An annotation has an invalid value.
@@ -128,6 +130,13 @@ pub(super) fn of_refusal(
     (progress(old) != Some(&note)).then(|| ExtensionEvent::warning(RESOLUTION_FAILED, note))
 }
 
+/// Event of a bundle that cannot be installed without a feature gate, unless the old status has the same message.
+pub(super) fn of_unsupported(old: Option<&ClusterExtensionStatus>, message: &str) -> Option<ExtensionEvent> {
+    let remedy = olm_bundle::unsupported_remedy(message)?;
+    let is_told = progress(old).is_some_and(|before| before.starts_with(message));
+    (!is_told).then(|| ExtensionEvent::warning(UNSUPPORTED_BUNDLE, format!("{message}; {remedy}")))
+}
+
 /// Event of the skipped catalogs, unless the old status names them.
 pub(super) fn of_left_out(
     old: Option<&ClusterExtensionStatus>,
@@ -218,6 +227,16 @@ mod tests {
     }
 
     // docs/design/additions.md#events: only on transitions
+    #[test]
+    fn unsupported_bundle_is_announced_once_with_its_remedy() {
+        let message = "error for resolved bundle: unsupported bundle: bundle does not support AllNamespaces install mode";
+        let event = of_unsupported(None, message).unwrap();
+        assert!(event.warning && event.reason == UNSUPPORTED_BUNDLE);
+        assert!(event.note.starts_with(message) && event.note.contains("SingleOwnNamespaceInstallSupport"));
+        assert_eq!(of_unsupported(None, "no bundles found"), None);
+        assert_eq!(of_unsupported(Some(&status(types::PROGRESSING, Status::True, message)), message), None);
+    }
+
     #[test]
     fn condition_transition_is_published_once() {
         let rows = [

@@ -80,6 +80,8 @@ impl ReconcileOutcome {
             let BundleIdentity { name, version, .. } = &target;
             failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
         });
+        let failed = applied.as_ref().err();
+        events.extend(failed.and_then(|failure| events::of_unsupported(old, &failure.message)));
         add_rollback(&mut findings, &installation, observed, (&target, catalog.is_some()));
         let requeue = requeue_delay(&installation, requeue, applied.is_ok());
         let made = match installation.result {
