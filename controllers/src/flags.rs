@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Parser;
 use olm_oci::policy::PolicySource;
 use olm_oci::{Config, Limits};
-use olm_resolve::DependencyMode;
+use olm_resolve::{DependencyMode, UpgradeScope};
 use olm_runtime::Component;
 use olm_serving::command_line::ServerCommand;
 use olm_serving::flags::ServiceFlags;
@@ -35,6 +35,9 @@ pub struct Flags {
     /// Handling of bundles with dependencies: Reject, Report or Check
     #[arg(long, default_value = "Reject", value_name = "MODE", help_heading = CONTENT)]
     pub(crate) dependency_mode: DependencyMode,
+    /// Largest version step of one upgrade, for extensions without annotation upgrade-scope: patch, minor or major
+    #[arg(long, default_value = "major", value_name = "SCOPE", help_heading = CONTENT)]
+    pub(crate) upgrade_scope: UpgradeScope,
     /// Flags of the platform controller
     #[command(flatten)]
     pub(crate) platform: PlatformFlags,
@@ -76,6 +79,18 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn upgrade_scope_flag_has_the_values_of_the_annotation() {
+        let parse = |arguments: &[&str]| {
+            let arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+            olm_serving::command_line::parse::<Flags>(&arguments)
+        };
+        assert_eq!(parse(&[]).unwrap().upgrade_scope, UpgradeScope::Major);
+        assert_eq!(parse(&["--upgrade-scope=minor"]).unwrap().upgrade_scope, UpgradeScope::Minor);
+        let error = parse(&["--upgrade-scope=Minor"]).err().unwrap();
+        assert!(error.ends_with("unknown value \"Minor\", allowed are patch, minor, major"), "{error}");
+    }
 
     #[test]
     fn dependency_mode_flag_error_lists_allowed_values() {

@@ -4,7 +4,7 @@
 use olm_bundle::Certificates;
 use olm_extension_controller::Features;
 use olm_request::Settings;
-use olm_resolve::DependencyMode;
+use olm_resolve::{DependencyMode, UpgradeScope};
 use olm_runtime::gates::{FeatureGates, Gate, Stage};
 
 /// Webhook certificates issued by the built-in provider.
@@ -60,8 +60,8 @@ pub const KNOWN: [Gate; 17] = [
     Gate { name: OPENSHIFT, default: true, stage: Stage::Ga },
 ];
 
-/// Reads the gates and `--dependency-mode`, and logs those whose value has no effect.
-pub(crate) fn features(gates: &FeatureGates, dependencies: DependencyMode) -> Features {
+/// Reads the gates, `--dependency-mode` and `--upgrade-scope`, and logs gates whose value has no effect.
+pub(crate) fn features(gates: &FeatureGates, dependencies: DependencyMode, scope: UpgradeScope) -> Features {
     if !gates.enabled(REVISIONS) {
         tracing::warn!("BoxcutterRuntime=false has no effect: the revision-based runtime is always used");
     }
@@ -86,6 +86,7 @@ pub(crate) fn features(gates: &FeatureGates, dependencies: DependencyMode) -> Fe
         certificates,
         settings: Settings {
             dependencies,
+            upgrade_scope: Some(scope).filter(|scope| *scope != UpgradeScope::Major),
             best_effort: gates.enabled(BEST_EFFORT),
             cluster_constraints: gates.enabled(CLUSTER_CONSTRAINTS),
             releases: gates.enabled(RELEASES),
@@ -103,7 +104,8 @@ mod tests {
     fn first_enabled_certificate_provider_wins() {
         let of = |flags: &[&str]| {
             let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-            features(&FeatureGates::parse(&KNOWN, &flags).unwrap(), DependencyMode::Reject)
+            let gates = FeatureGates::parse(&KNOWN, &flags).unwrap();
+            features(&gates, DependencyMode::Reject, UpgradeScope::Major)
         };
         assert_eq!(of(&[]).certificates, Certificates::CertManager);
         let no_cert_manager = "WebhookProviderCertManager=false";
@@ -125,6 +127,12 @@ mod tests {
         assert!(!of(&[]).extension_plans && of(&["ExtensionPlans=true"]).extension_plans);
         assert!(!of(&[]).status_summary && of(&["StatusSummary=true"]).status_summary);
         assert!(!of(&[]).impersonation && of(&["ServiceAccountImpersonation=true"]).impersonation);
+        let scoped = |scope| {
+            let gates = FeatureGates::parse(&KNOWN, &[]).unwrap();
+            features(&gates, DependencyMode::Reject, scope).settings.upgrade_scope
+        };
+        assert_eq!(scoped(UpgradeScope::Minor), Some(UpgradeScope::Minor));
+        assert_eq!(scoped(UpgradeScope::Major), None);
         // Case additions-a01
         assert_eq!(of(&[]).settings, Settings::default());
         let ours = of(&["BestEffortResolution=true,ClusterConstraints=true"]).settings;

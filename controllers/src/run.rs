@@ -118,7 +118,7 @@ fn start_controllers(
     events: Events,
 ) -> JoinSet<()> {
     let (client, stop, namespace) = (&service.client, &service.shutdown, &service.namespace);
-    let features = features(&service.gates, flags.dependency_mode);
+    let features = features(&service.gates, flags.dependency_mode, flags.upgrade_scope);
     let (metrics, cache, listed) =
         (|| Arc::clone(&service.metrics), RevisionCache::new(), CancellationToken::new());
     let watched = watch(Api::all(client.clone()), listing::config());

@@ -1,12 +1,10 @@
 //! Configuration of the cluster's operator-controller that affects its choices, so that a command predicts what that
 //! controller will do.
 
-use std::str::FromStr;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::Api;
 use olm_bundle::Certificates;
-use olm_resolve::DependencyMode;
+use olm_resolve::{DependencyMode, UpgradeScope};
 
 use crate::error::{CliError, Code};
 use crate::progress::say;
@@ -26,6 +24,8 @@ pub struct Controller {
     pub gates: Vec<String>,
     /// Value of `--dependency-mode`.
     pub dependency_mode: Option<DependencyMode>,
+    /// Value of `--upgrade-scope`.
+    pub upgrade_scope: Option<UpgradeScope>,
 }
 
 impl Controller {
@@ -76,7 +76,12 @@ impl Controller {
         let mut gates = vec![OFF.to_owned()];
         gates.extend(values(arguments, "--feature-gates").map(str::to_owned));
         let mode = values(arguments, "--dependency-mode").last();
-        Self { gates, dependency_mode: mode.and_then(|mode| DependencyMode::from_str(mode).ok()) }
+        let scope = values(arguments, "--upgrade-scope").last();
+        Self {
+            gates,
+            dependency_mode: mode.and_then(|mode| mode.parse().ok()),
+            upgrade_scope: scope.and_then(|scope| scope.parse().ok()),
+        }
     }
 }
 
@@ -110,9 +115,12 @@ mod tests {
             "--feature-gates",
             "C=true",
             "--dependency-mode=Check",
+            "--upgrade-scope",
+            "minor",
         ]);
         assert_eq!(controller.gates, [OFF, "A=true,B=false", "C=true"]);
         assert_eq!(controller.dependency_mode, Some(DependencyMode::Check));
+        assert_eq!(controller.upgrade_scope, Some(UpgradeScope::Minor));
         assert_eq!(of(&["--dependency-mode=nonsense", "--feature-gates-file=x"]).gates, [OFF]);
         assert_eq!(of(&["--dependency-mode=nonsense"]).dependency_mode, None);
     }

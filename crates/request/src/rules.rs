@@ -19,6 +19,8 @@ use crate::windows::UpgradeWindows;
 pub struct Settings {
     /// Flag `--dependency-mode`.
     pub dependencies: DependencyMode,
+    /// Flag `--upgrade-scope`, for extensions without the annotation. `None` means no limit.
+    pub upgrade_scope: Option<UpgradeScope>,
     /// Feature gate `BestEffortResolution`.
     pub best_effort: bool,
     /// Feature gate `ClusterConstraints`.
@@ -169,7 +171,7 @@ impl ExtensionRules {
         rules.retry_requested_at = read.annotations.get(annotations::EXT_RETRY_REQUESTED_AT).cloned();
         rules.uninstall_policy = read.choice(annotations::EXT_UNINSTALL_POLICY);
         rules.upgrade_group = read.read(annotations::EXT_UPGRADE_GROUP, group_name);
-        rules.upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE);
+        rules.upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE).or(settings.upgrade_scope);
         let closed = UpgradeWindows::closed();
         rules.approval.windows = read.holding(annotations::EXT_UPGRADE_WINDOW, str::parse, closed);
         rules.invalid = read.invalid;

@@ -47,6 +47,9 @@ fn annotations_set_rules() {
     assert_eq!(rules(&[("dependency-mode", "Reject")], report), ExtensionRules::default());
     let off = rules(&[("exclude-skipped", "false"), ("ignore-dependents", "false")], Settings::default());
     assert_eq!(off, ExtensionRules::default());
+    let minor = Settings { upgrade_scope: Some(UpgradeScope::Minor), ..Settings::default() };
+    assert_eq!(rules(&[], minor).upgrade_scope, Some(UpgradeScope::Minor));
+    assert_eq!(rules(&[("upgrade-scope", "major")], minor).upgrade_scope, Some(UpgradeScope::Major));
     let brake = rules(&[("upgrade-scope", "patch")], Settings::default());
     assert!(brake.can_block_upgrades() && !brake.needs_cluster_state() && brake.reports_upgrades());
     for (value, mode) in [("Strict", CrdCheck::Strict), ("Live", CrdCheck::Live), ("Warn", CrdCheck::Warn)] {

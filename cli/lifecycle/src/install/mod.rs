@@ -10,7 +10,7 @@ pub(crate) mod with_dependencies;
 
 use clap::Args;
 use kube::ResourceExt;
-use olm_api::ClusterExtension;
+use olm_api::{ClusterExtension, annotations};
 use olm_cli_core::change::{self, ChangeArgs, ChangeFormat};
 use olm_cli_core::controller::Controller;
 use olm_cli_core::error::CliError;
@@ -20,6 +20,8 @@ use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, Cluster};
 use olm_cli_core::version_expression;
+use olm_resolve::UpgradeScope;
+use olm_version::Version;
 
 pub use self::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use self::extension::differences;
@@ -204,11 +206,29 @@ async fn install_one(
     written.extend(hardened::grant(cluster, &desired, args.change.dry_run, session).await?);
     written.push(change::apply(cluster, None, &desired, args.change.dry_run, session).await?);
     let mut fields = Fields { text: choice.text.clone() };
+    if let Some(follows) = follows(&desired, controller.upgrade_scope, &choice.version) {
+        fields.add(0, "Follows", &follows);
+    }
     fields.list(0, "Changes", &prediction.changes);
     fields.list(0, "Problems", &prediction.problems);
     print_warnings(args.change.output, choice.warnings.iter().chain(&prediction.problems));
     let bundles = (Some(choice.bundle), None);
     rollout::print_and_wait(cluster, &args.change, &fields.text, &written, bundles, session).await
+}
+
+/// Sentence about the versions to which an extension without version range upgrades by itself.
+fn follows(extension: &ClusterExtension, scope: Option<UpgradeScope>, version: &str) -> Option<String> {
+    let catalog = extension.spec.as_ref()?.source.catalog.as_ref()?;
+    let is_limited = catalog.version.is_some()
+        || extension.annotations().contains_key(annotations::EXT_UPGRADE_SCOPE)
+        || scope.is_some_and(|scope| scope != UpgradeScope::Major);
+    let major = Version::parse(version).ok()?.major();
+    (!is_limited).then(|| {
+        format!(
+            "every upgrade of the catalog, also to major version {}; --version {major}.x stays on {major}",
+            major.saturating_add(1)
+        )
+    })
 }
 
 /// Catalog sources to choose the bundle from.

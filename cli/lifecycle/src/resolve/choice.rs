@@ -53,7 +53,7 @@ pub(crate) async fn choose(
     access: &Access,
     session: &Session,
 ) -> Result<String, CliError> {
-    let rules = RuleArgs::of_controller(gates, None);
+    let rules = RuleArgs::of_controller(gates, None, None);
     let choice = Resolver::with_rules(rules, extension, sources, access, session).await?.choose(extension)?;
     say(&format!("{} of catalog {}: {}", choice.bundle, choice.catalog, choice.image));
     Ok(choice.image)
@@ -76,7 +76,7 @@ pub async fn choose_as(
 /// Rules according to the configuration of the cluster's controller.
 pub(super) fn rules_of(controller: &Controller, extension: &ClusterExtension) -> Result<RuleArgs, CliError> {
     let settings = RenderSettings::as_configured(extension, &controller.gates)?;
-    Ok(RuleArgs::of_controller(settings.gates(), controller.dependency_mode))
+    Ok(RuleArgs::of_controller(settings.gates(), controller.dependency_mode, controller.upgrade_scope))
 }
 
 /// Catalogs and rules of an extension, read once for several version ranges.

@@ -29,22 +29,27 @@ pub(super) struct RuleArgs {
     /// `--dependency-mode` of the controller. Annotations override it.
     #[arg(skip)]
     controllers_mode: Option<DependencyMode>,
+    /// `--upgrade-scope` of the controller. Annotations override it.
+    #[arg(skip)]
+    controllers_scope: Option<UpgradeScope>,
 }
 
 /// Gates of the controller that affect a choice.
 const GATES: [&str; 3] = ["BestEffortResolution", "BundleReleaseSupport", "ClusterConstraints"];
 
 impl RuleArgs {
-    /// Rules of a controller with these gates and this `--dependency-mode`. Ignores gates that do not affect a
-    /// choice.
+    /// Rules of a controller with these gates, `--dependency-mode` and `--upgrade-scope`. Ignores gates that do not
+    /// affect a choice.
     pub(super) fn of_controller(
         gates: impl Iterator<Item = (&'static str, bool)>,
         controllers_mode: Option<DependencyMode>,
+        controllers_scope: Option<UpgradeScope>,
     ) -> Self {
         let mattering = gates.filter(|(name, _)| GATES.contains(name));
         Self {
             feature_gates: mattering.map(|(name, on)| format!("{name}={on}")).collect(),
             controllers_mode,
+            controllers_scope,
             ..Self::default()
         }
     }
@@ -54,7 +59,7 @@ impl RuleArgs {
     /// # Errors
     /// A gate is unknown, or its value is neither true nor false.
     pub(super) fn settings(&self) -> Result<Settings, CliError> {
-        let mut settings = Settings::default();
+        let mut settings = Settings { upgrade_scope: self.controllers_scope, ..Settings::default() };
         settings.dependencies = self.controllers_mode.unwrap_or(settings.dependencies);
         for text in &self.feature_gates {
             let wrong = |what: &str| {
@@ -115,6 +120,7 @@ mod tests {
             exclude_skipped: false,
             feature_gates: gates.iter().map(|&gate| gate.to_owned()).collect(),
             controllers_mode: None,
+            controllers_scope: None,
         }
     }
 
