@@ -6,7 +6,7 @@ use olm_request::request;
 use olm_resolve::{
     Catalog, Explanation, Request, ResolveError, Resolved, explain, missing_packages, resolve, satisfiers,
 };
-use olm_version::VersionRelease;
+use olm_version::{Version, VersionRelease};
 use serde::Serialize;
 
 use super::catalogs::Catalogs;
@@ -253,6 +253,16 @@ fn warnings(
         warnings.push(format!(
             "{} is not in the default channel {}: without --channel, all channels are searched; use --channel default to search only the default channel",
             chosen.bundle, chosen.default_channel
+        ));
+    }
+    let is_pre_release =
+        |version: &str| Version::parse(version).is_ok_and(|version| !version.pre().is_empty());
+    let from_release = query.installed.as_ref().is_none_or(|installed| !is_pre_release(&installed.version));
+    let any_version = query.filter.version.as_deref().is_none_or(str::is_empty);
+    if any_version && from_release && is_pre_release(&chosen.version) {
+        warnings.push(format!(
+            "{} is a pre-release: without a version, pre-releases are admitted; use --version '*' for releases only",
+            chosen.bundle
         ));
     }
     let mut deprecated = |what: String, messages: Vec<String>| {

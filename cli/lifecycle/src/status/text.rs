@@ -6,6 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use olm_api::Condition;
 use olm_api::conditions::{Status, types};
 use olm_cli_core::output::{Fields, Table};
+use olm_version::Version;
 
 use super::age::age;
 use super::objects::{ObjectState, PhaseState, Progress};
@@ -73,7 +74,12 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     fields.add(0, "Installed", installed.as_deref().unwrap_or("nothing"));
     fields.add(0, "Requested", &requested(state));
     if let Some(version) = &state.available_version {
-        fields.add(0, "Available", &format!("version {version}"));
+        let mark = if Version::parse(version).is_ok_and(|version| !version.pre().is_empty()) {
+            " (pre-release)"
+        } else {
+            ""
+        };
+        fields.add(0, "Available", &format!("version {version}{mark}"));
     }
     if let Some(revision) = &state.adopted_from_helm {
         let text =
