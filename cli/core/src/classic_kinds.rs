@@ -1,5 +1,6 @@
 //! Hints for objects of classic OLM in user input: the v1 equivalent of each (case seeds-s1-5).
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -71,13 +72,7 @@ fn v1_form(object: &Value, kind: &str) -> String {
                 field("/metadata/name").unwrap_or_else(|| "PACKAGE".to_owned())
             );
         }
-        "OperatorGroup" => {
-            "v1 has no OperatorGroup: the operator watches all namespaces, or the namespace in \
-             spec.config.inline.watchNamespace of its ClusterExtension, as far as the install modes of its bundle \
-             allow; bundles without AllNamespaces need the feature gate SingleOwnNamespaceInstallSupport. \
-              spec.targetNamespaces is watchNamespaces and spec.selector is watchNamespaceSelector, with the feature \
-              gate MultiWatchNamespaces"
-        }
+        "OperatorGroup" => return operator_group(object),
         "OLMConfig" => {
             "v1 has no OLMConfig: it copies no CSVs, and the servers are configured by their flags and feature gates"
         }
@@ -100,6 +95,27 @@ fn v1_form(object: &Value, kind: &str) -> String {
         }
     };
     fixed.to_owned()
+}
+
+/// Equivalent of an OperatorGroup, with the reserved API groups of a static one.
+fn operator_group(object: &Value) -> String {
+    let form = "v1 has no OperatorGroup: the operator watches all namespaces, or the namespace in \
+                spec.config.inline.watchNamespace of its ClusterExtension, as far as the install modes of its bundle allow; \
+                bundles without AllNamespaces need the feature gate SingleOwnNamespaceInstallSupport. spec.targetNamespaces \
+                is watchNamespaces and spec.selector is watchNamespaceSelector, with the feature gate MultiWatchNamespaces";
+    if object.pointer("/spec/staticProvidedAPIs") != Some(&Value::Bool(true)) {
+        return form.to_owned();
+    }
+    let apis = object.pointer("/metadata/annotations/olm.providedAPIs").and_then(Value::as_str);
+    // An API is written KIND.VERSION.GROUP.
+    let groups: BTreeSet<&str> =
+        apis.unwrap_or_default().split(',').filter_map(|api| api.trim().splitn(3, '.').nth(2)).collect();
+    let entries: String =
+        groups.into_iter().map(|group| format!("\n  {}: extension:NAME", printable(group))).collect();
+    format!(
+        "{form}. For spec.staticProvidedAPIs, apply policies/reserved-api-groups.yaml with these entries in its ConfigMap. \
+         Name the extensions, users and groups that may define kinds of the API group:{entries}"
+    )
 }
 
 /// Hint for the only classic kind that v1 uses, in version v2 (docs/design/approvals.md#operator-conditions).
@@ -157,6 +173,11 @@ mod tests {
         let package =
             "apiVersion: packages.operators.coreos.com/v1\nkind: PackageManifest\nmetadata: {name: etcd}\n";
         assert!(hint(package.as_bytes()).unwrap().contains("`olm catalog show cluster etcd`"));
+        let group = r#"{"apiVersion":"operators.coreos.com/v1","kind":"OperatorGroup","metadata":{"annotations":{"olm.providedAPIs":
+            "Alertmanager.v1.monitoring.coreos.com,Prometheus.v1.monitoring.coreos.com, Lamp.v1alpha1.example.com"}},
+            "spec":{"staticProvidedAPIs":true}}"#;
+        let entries = ":\n  example.com: extension:NAME\n  monitoring.coreos.com: extension:NAME";
+        assert!(hint(group.as_bytes()).unwrap().ends_with(entries));
         assert_eq!(hint(b"apiVersion: v1\nkind: Subscription"), None);
         assert_eq!(hint(b"schema: olm.package"), None);
         assert_eq!(hint(b"- 1"), None);
