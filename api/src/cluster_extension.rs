@@ -128,6 +128,34 @@ pub struct CatalogFilter {
     pub package_name: String,
     /// Version or range of versions, such as 1.2.3, 1.2.x, or ">=1.2.0, <2.0.0". Absent: any version. Upgrades
     /// within the range are automatic.
+    ///
+    /// Comparisons that are separated by blanks or commas must all match, `||` separates alternatives. Operators are
+    /// `=` (also if there is none), `!=`, `>`, `>=`, `<`, `<=`, `~` and `^`. Missing numbers are wildcards.
+    /// Pre-releases match only if a comparison names one, as in `>=1.2.0-0`. Without a version they are admitted.
+    ///
+    /// Wildcards x, X and *, each with its meaning:
+    /// - `1.11.x`: `>=1.11.0, <1.12.0`
+    /// - `>=1.12.X`: `>=1.12.0`
+    /// - `<=2.x`: `<3`
+    /// - `*`: `>=0.0.0`
+    ///
+    /// Patch releases:
+    /// - `~1.11.0`: `>=1.11.0, <1.12.0`
+    /// - `~1`: `>=1, <2`
+    /// - `~1.12`: `>=1.12, <1.13`
+    /// - `~1.12.x`: `>=1.12.0, <1.13.0`
+    /// - `~1.x`: `>=1, <2`
+    ///
+    /// Releases without a breaking change:
+    /// - `^0`: `>=0.0.0, <1.0.0`
+    /// - `^0.0`: `>=0.0.0, <0.1.0`
+    /// - `^0.0.3`: `>=0.0.3, <0.0.4`
+    /// - `^0.2`: `>=0.2.0, <0.3.0`
+    /// - `^0.2.3`: `>=0.2.3, <0.3.0`
+    /// - `^1.2.x`: `>=1.2.0, <2.0.0`
+    /// - `^1.2.3`: `>=1.2.3, <2.0.0`
+    /// - `^2.x`: `>=2.0.0, <3`
+    /// - `^2.3`: `>=2.3, <3`
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(max = 64),

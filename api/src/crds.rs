@@ -150,10 +150,22 @@ fn forbid_null(schema: &mut Schema) {
     transform_subschemas(&mut forbid_null, schema);
 }
 
-/// Joins the lines of descriptions, whose breaks are those of the source code.
+/// Joins the lines of each paragraph and list item of descriptions: their breaks are those of the source code.
 fn join_lines(schema: &mut Schema) {
     if let Some(Value::String(description)) = schema.get_mut("description") {
-        *description = description.replace('\n', " ");
+        let mut joined = String::new();
+        for line in description.lines().map(str::trim) {
+            let begins = line.is_empty() || line.starts_with("- ") || joined.ends_with('\n');
+            joined += if joined.is_empty() {
+                ""
+            } else if begins {
+                "\n"
+            } else {
+                " "
+            };
+            joined += line;
+        }
+        *description = joined;
     }
     transform_subschemas(&mut join_lines, schema);
 }

@@ -1,8 +1,10 @@
 //! Runs the tables of `docs/reference/versions.md` through the functions that choose bundles.
 
+use std::fs;
+
 use anyhow::{Context as _, Result, bail, ensure};
 use olm_api::cluster_extension::{VERSION_MAX_CHARACTERS, version_pattern};
-use olm_docs::{code_spans, document, rows, sections};
+use olm_docs::{code_spans, document, project, rows, sections};
 use olm_version::{Constraint, Range, Version};
 use regex::Regex;
 
@@ -93,6 +95,24 @@ fn rows_of_both_grammars_have_their_results() -> Result<()> {
         }
     }
     ensure!(counts[0] > 40 && counts[1] > 10, "{counts:?} rows");
+    Ok(())
+}
+
+#[test]
+fn ranges_in_the_description_of_the_field_have_their_meaning() -> Result<()> {
+    let path = project().join("manifests/crds/clusterextensions.olm.operatorframework.io.yaml");
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let (grid, mut count) = (grid(), 0);
+    let grid: Vec<&str> = grid.iter().map(String::as_str).collect();
+    for line in text.lines().filter(|line| line.trim_start().starts_with("- `")) {
+        let spans = code_spans(line);
+        let [text, meaning] = spans[..] else { bail!("{line}") };
+        let (one, other) =
+            (selected(Grammar::Extension, text, &grid)?, selected(Grammar::Extension, meaning, &grid)?);
+        ensure!(one.is_some() && one == other, "{text} is not {meaning}: {one:?}, {other:?}");
+        count += 1;
+    }
+    ensure!(count == 18, "{count} ranges");
     Ok(())
 }
 
