@@ -155,8 +155,6 @@ pub mod reasons {
 
 /// Prefix of the message of `Progressing` while the bundle image of an extension is pulled.
 pub const PULLING: &str = "pulling ";
-/// Prefix of the message of `Progressing` while the first installation waits (docs/design/approvals.md#approval).
-pub const INSTALLATION: &str = "installation of ";
 /// Maximum length of a condition message in bytes. The API server counts characters, of which there are never more.
 pub const MAX_MESSAGE_BYTES: usize = 32768;
 /// Suffix of a truncated message.

@@ -403,7 +403,7 @@ async fn login(State(console): State<App>, Query(login): Query<Login>) -> Result
         return Err(PageError::new(StatusCode::UNAUTHORIZED, text));
     }
     let next = format!("http://{}{}", console.hosts.address(), console.keys.login_path());
-    say(&format!("a browser signed in; each address is valid once; the next one is {next}"));
+    say(&format!("a browser has signed in; for another browser, use {next}"));
     let cookie = console.session_cookie("")?;
     let page = html! {
         (DOCTYPE)

@@ -1,4 +1,4 @@
-//! `olm`, also usable as `kubectl olm`: reads, checks and makes catalogs.
+//! `olm`, also usable as `kubectl olm`: installs, upgrades and diagnoses extensions and OLM; reads and makes catalogs.
 //!
 //! The program is a command line for the crates that the servers use. Its answers about catalogs come from the
 //! functions that catalogd and operator-controller call. Exit codes: [`olm_cli_core::error::Code`].

@@ -81,7 +81,7 @@ pub struct InstallArgs {
     /// Only run the checks, and print the objects that would change
     #[arg(long, conflicts_with = "no_wait")]
     dry_run: bool,
-    /// Do not wait until the servers are ready: an upgrade is undone only if the API server refuses an object
+    /// Do not wait until the servers are ready; a failed start is then not undone
     #[arg(long)]
     no_wait: bool,
     /// Longest wait, such as 90s, 10m or 1h

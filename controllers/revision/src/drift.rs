@@ -21,15 +21,15 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Publisher of Events about corrected drift.
 pub(super) struct DriftReporter {
     events: Events,
-    measures: RevisionMetrics,
+    revision_metrics: RevisionMetrics,
     /// Time of the last Event by UID of the extension.
     published: Mutex<HashMap<String, Instant>>,
 }
 
 impl DriftReporter {
     /// Creates a publisher without history.
-    pub(super) fn new(events: Events, measures: RevisionMetrics) -> Self {
-        Self { events, measures, published: Mutex::default() }
+    pub(super) fn new(events: Events, revision_metrics: RevisionMetrics) -> Self {
+        Self { events, revision_metrics, published: Mutex::default() }
     }
 
     /// Reports the objects that a pass has corrected. `set` is the revision from before the pass.
@@ -42,7 +42,7 @@ impl DriftReporter {
         };
         let name = extension.name.as_deref().unwrap_or_default();
         for object in written(result) {
-            self.measures.corrected(name, &object.key.gvk, object.contention.as_ref());
+            self.revision_metrics.corrected(name, &object.key.gvk, object.contention.as_ref());
         }
         let uid = extension.uid.clone().unwrap_or_default();
         let mut published = self.published.lock();

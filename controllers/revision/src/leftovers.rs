@@ -42,7 +42,7 @@ impl Context {
         if notes.is_empty() {
             return Ok(set.clone());
         }
-        done.denied.iter().for_each(|(key, _)| self.measures.left(&key.gvk));
+        done.denied.iter().for_each(|(key, _)| self.revision_metrics.left(&key.gvk));
         notes.iter().for_each(|(reason, note)| self.publish(set, reason, note.clone()));
         let notes: Vec<String> = notes.into_iter().map(|(_, note)| note).collect();
         self.write_outcome(set, &RevisionOutcome::Blocked(notes.join("; "))).await

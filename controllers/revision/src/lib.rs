@@ -90,7 +90,7 @@ struct Context {
     watches: Watches,
     events: Events,
     drift_reporter: DriftReporter,
-    measures: RevisionMetrics,
+    revision_metrics: RevisionMetrics,
     /// UID of the second owner of retained CRDs.
     keeper: OnceCell<String>,
     /// Content sources by UID of the revision.
@@ -143,17 +143,17 @@ pub async fn run(
     let engine = Engine::new(CertifiedCluster { cluster: cluster.clone(), client: client.clone() });
     let (watches, changed) = Watches::new(client.clone(), cluster, engine.observed_versions());
     let events = Events::new(client.clone(), Component::OperatorController);
-    let measures = RevisionMetrics::default();
-    metrics.register_collector(measures.clone());
-    register_warnings(&metrics, &measures);
+    let revision_metrics = RevisionMetrics::default();
+    metrics.register_collector(revision_metrics.clone());
+    register_warnings(&metrics, &revision_metrics);
     let context = Arc::new(Context {
         sets: Api::all(client.clone()),
         client,
         cache: cache.clone(),
         engine,
         watches,
-        drift_reporter: DriftReporter::new(events.clone(), measures.clone()),
-        measures,
+        drift_reporter: DriftReporter::new(events.clone(), revision_metrics.clone()),
+        revision_metrics,
         events,
         keeper: OnceCell::new(),
         origins: Mutex::default(),
@@ -198,7 +198,7 @@ fn changed_sets(context: &Arc<Context>) -> impl Stream<Item = Arc<ClusterObjectS
         if let RevisionChange::Deleted(set) = &change {
             seen.remove(&set.uid());
             context.forget(set);
-            context.measures.retain(|extension| !context.cache.labeled(extension).is_empty());
+            context.revision_metrics.retain(|extension| !context.cache.labeled(extension).is_empty());
         }
         let set = change.applied()?;
         let state = state_of(&set);
@@ -221,7 +221,7 @@ impl Context {
     async fn reconcile_with_warnings(&self, set: &ClusterObjectSet) -> Result<Action, ReconcileError> {
         let (result, warnings) = listening(self.reconcile(set)).await;
         if let Some(extension) = set.labels().get(labels::OWNER_NAME) {
-            self.measures.warned(extension, warnings.len());
+            self.revision_metrics.warned(extension, warnings.len());
         }
         for warning in warnings {
             tracing::warn!(revision = set.name_any(), warning, "API server returned a warning");

@@ -43,6 +43,7 @@
 
 mod approval;
 mod group;
+mod held_message;
 mod installed;
 mod namespaces;
 mod operator_condition;
@@ -55,6 +56,7 @@ mod windows;
 
 pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
 pub use group::{GroupMember, step};
+pub use held_message::{HeldChange, HeldMessage};
 pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner, rolling_out};
 pub use namespaces::{
     DEBOUNCE, ListStep, NamespaceSelector, PACE, SelectedNamespaces, UNREADY_PACE, list_step, pace,
@@ -63,7 +65,7 @@ pub use operator_condition::{
     mirrored, operator_condition, replaced_operator, upgrade_blocker, upgrade_report,
 };
 pub use providers::{CrdSpec, ServedApis, owned, providers, unmet};
-pub use refusal::Refusal;
+pub use refusal::RolledBackContent;
 pub use request::{ClusterState, is_available, policy, priority, request, selector, served_image};
 pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings, UninstallPolicy};
 pub use safe_values::{OnUnknown, SAFE_VALUES};

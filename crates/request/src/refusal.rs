@@ -8,7 +8,7 @@ use crate::rules::ExtensionRules;
 /// Content that was rolled back, as the restored revision records it in [`annotations::EXT_REFUSED`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Refusal {
+pub struct RolledBackContent {
     /// Digest of the content.
     pub digest: String,
     /// Revision that had it.
@@ -22,7 +22,7 @@ pub struct Refusal {
     pub retry_requested_at: Option<String>,
 }
 
-impl Refusal {
+impl RolledBackContent {
     /// Refusal that the revision records. `None` if it cannot be read.
     pub fn of(set: &ClusterObjectSet) -> Option<Self> {
         serde_json::from_str(set.annotation(annotations::EXT_REFUSED)?).ok()
@@ -45,9 +45,9 @@ mod tests {
     fn refusal_is_read_from_its_annotation() {
         let of = |text: &str| {
             let set = json!({"metadata": {"annotations": {annotations::EXT_REFUSED: text}}});
-            Refusal::of(&serde_json::from_value(set).unwrap())
+            RolledBackContent::of(&serde_json::from_value(set).unwrap())
         };
-        let refusal = Refusal { digest: "sha256:1".to_owned(), ..Refusal::default() };
+        let refusal = RolledBackContent { digest: "sha256:1".to_owned(), ..RolledBackContent::default() };
         let text = serde_json::to_string(&refusal).unwrap();
         assert_eq!(text, r#"{"digest":"sha256:1","revision":"","bundle":"","version":""}"#);
         assert_eq!(of(&text), Some(refusal));
@@ -64,7 +64,10 @@ mod tests {
             (true, Some("1"), None, true),
             (false, None, None, false),
         ] {
-            let refusal = Refusal { retry_requested_at: recorded.map(str::to_owned), ..Refusal::default() };
+            let refusal = RolledBackContent {
+                retry_requested_at: recorded.map(str::to_owned),
+                ..RolledBackContent::default()
+            };
             let retry_requested_at = requested.map(str::to_owned);
             let rules = ExtensionRules { rollback, retry_requested_at, ..ExtensionRules::default() };
             assert_eq!(refusal.holds(&rules), holds, "{rollback} {recorded:?} {requested:?}");

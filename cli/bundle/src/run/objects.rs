@@ -104,7 +104,9 @@ impl Run {
         let namespace = self.metadata(Kind::Namespace, session).await?;
         if namespace.is_some_and(|found| found.deletion_timestamp.is_some() && !decide::is_own(&found)) {
             let what = self.what(Kind::Namespace);
-            return Err(CliError::findings(format!("{what} is being deleted: wait until it is deleted")));
+            return Err(CliError::findings(format!(
+                "{what} is being deleted; run the command again afterwards"
+            )));
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ pub(super) fn text(found: &NamespaceApis) -> String {
     if found.operators.is_empty() && found.other_apis.is_empty() {
         let none = match found.missing.is_empty() {
             true => "The cluster has no operators of OLM v1.\n",
-            false => "No operator and no API that you may read.\n",
+            false => "You may read no API, and no operator watches this namespace.\n",
         };
         return none.to_owned() + &missing(found);
     }

@@ -206,12 +206,12 @@ fn judge(
     match objects {
         (Some(old), Some(new)) => {
             let vanished = vanished_versions(old, new).map_err(CliError::operational)?;
-            let text = |version: &String| format!("version is not served any more : {version}");
+            let text = |version: &String| format!("version is no longer served: {version}");
             added
                 .extend(vanished.iter().map(|version| ours(rules::VANISHED, Impact::Clients, text(version))));
         }
         (Some(_), None) if is_complete => {
-            let text = "removed : its custom resources are deleted with it".to_owned();
+            let text = "removed: its custom resources are deleted with it".to_owned();
             added.push(ours(rules::REMOVED, Impact::StoredObjects, text));
         }
         _ => {}
@@ -310,7 +310,7 @@ fn advice(check: &CrdCheck) -> String {
     }
     let absolute = findings().filter(|finding| finding.is_absolute).count();
     let rest = if absolute > 0 {
-        format!("The API server rejects {absolute} of them in any case.")
+        format!("The API server always rejects {absolute} of these changes.")
     } else {
         format!(
             "With the annotation {EXT_CRD_CHECK} of the ClusterExtension, `Live` lets existing objects decide, and `Warn` \

@@ -339,8 +339,9 @@ impl Comparison<'_> {
                     }
                     let remedy = blocking.remedy().map_or_else(String::new, |remedy| format!("; {remedy}"));
                     let refused = refused(&error);
-                    let note =
-                        format!("only the fields that the bundle sets are compared: {refused}{remedy}");
+                    let note = format!(
+                        "only fields that the bundle sets are compared, because of this error: {refused}{remedy}"
+                    );
                     Some(with_note(change, note))
                 }
             },

@@ -34,7 +34,7 @@ pub fn find_existing<'a>(
         }
         if existing.metadata.deletion_timestamp.is_some() {
             return Err(CliError::findings(format!(
-                "ClusterExtension {shown} is being deleted: wait until it is deleted"
+                "ClusterExtension {shown} is being deleted; run the command again afterwards"
             )));
         }
         return Ok(Some(existing));
@@ -105,7 +105,7 @@ pub async fn check_namespace(
     let what = format!("namespace {}", quote(namespace));
     match cluster.call(&what, api.get_metadata_opt(namespace), session).await? {
         Some(found) if found.metadata.deletion_timestamp.is_some() => {
-            Err(CliError::findings(format!("{what} is being deleted: wait until it is deleted")))
+            Err(CliError::findings(format!("{what} is being deleted; run the command again afterwards")))
         }
         None if !may_create => {
             Err(CliError::findings(format!("{what} does not exist: create it, or use --create-namespace")))
@@ -173,7 +173,7 @@ mod tests {
         );
         assert_eq!(
             of("gone", "gone"),
-            "ClusterExtension \"gone\" is being deleted: wait until it is deleted"
+            "ClusterExtension \"gone\" is being deleted; run the command again afterwards"
         );
     }
 }

@@ -225,7 +225,7 @@ fn follows(extension: &ClusterExtension, scope: Option<UpgradeScope>, version: &
     let major = Version::parse(version).ok()?.major();
     (!is_limited).then(|| {
         format!(
-            "every upgrade of the catalog, also to major version {}; --version {major}.x stays on {major}",
+            "every upgrade, including major version {}; to stay on {major}, use --version {major}.x",
             major.saturating_add(1)
         )
     })

@@ -112,13 +112,9 @@ fn check(args: &ApproveArgs, plan: &PlanReport, reported: Option<&str>) -> Resul
 
 /// Digest of the plan that the conditions of the extension report.
 fn reported(extension: &ClusterExtension) -> Option<&str> {
-    const MARK: &str = "; plan ";
     let conditions = [types::UPGRADE_AVAILABLE, types::PROGRESSING].into_iter();
     let mut messages = conditions.filter_map(|type_| Some(extension.condition(type_)?.message.as_str()));
-    messages.find_map(|message| {
-        let (digest, _) = message.split_once(MARK)?.1.split_once(": ")?;
-        digest.starts_with("sha256:").then_some(digest)
-    })
+    messages.find_map(|message| Some(HeldMessage::parse(message)?.digest))
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, Cluster};
 use olm_plan::Target;
 use olm_request::{
-    ExtensionRules, HoldCause, PlannedChange, Refusal, Settings, replaced_operator, upgrade_blocker,
+    ExtensionRules, HoldCause, PlannedChange, RolledBackContent, Settings, replaced_operator, upgrade_blocker,
 };
 use olm_runtime::cluster::present;
 use serde::Serialize;
@@ -166,7 +166,7 @@ pub(crate) async fn report(
     let is_applied = !change.is_first
         && !change.changes_bundle
         && content.as_ref().is_some_and(|old| olm_plan::objects::changes(old, &planned.objects).is_empty());
-    let refusal = olm_plan::newest_active(&sets).and_then(Refusal::of);
+    let refusal = olm_plan::newest_active(&sets).and_then(RolledBackContent::of);
     let is_refused =
         refusal.is_some_and(|refusal| refusal.holds(&rules) && refusal.digest == planned.content);
     let (state, opens) = match state(&rules, &change, is_applied, Timestamp::now()) {
@@ -292,7 +292,7 @@ impl PlanReport {
                 format!("waits; {}", self.blocker.as_deref().unwrap_or_default())
             }
             (PlanState::RolledBack, _) => {
-                format!("was rolled back; a new value of annotation {RETRY} applies it again")
+                format!("was rolled back; to apply it again, change annotation {RETRY}")
             }
         }
     }

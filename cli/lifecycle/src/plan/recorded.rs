@@ -15,7 +15,7 @@ use olm_cli_core::output::qualified;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::Cluster;
-use olm_request::{ExtensionRules, PlannedChange, Settings};
+use olm_request::{ExtensionRules, HeldMessage, PlannedChange, Settings};
 use olm_runtime::cluster::present;
 use olm_version::quote;
 use serde::Serialize;
@@ -107,8 +107,8 @@ pub(super) fn report(object: &ExtensionPlan, extension: &ClusterExtension) -> Pl
 /// Report of the operator against the plan, according to the condition of the extension.
 fn blocker(extension: &ClusterExtension, plan: &Plan) -> Option<String> {
     let condition = extension.condition(types::UPGRADE_AVAILABLE)?;
-    let (_, blocker) =
-        condition.message.split_once(&format!("; plan {}: {}; ", plan.digest, plan.summary))?;
+    let held = HeldMessage::parse(&condition.message).filter(|held| held.digest == plan.digest)?;
+    let blocker = held.next(&plan.summary)?;
     (condition.reason == reasons::OPERATOR_NOT_UPGRADEABLE).then(|| blocker.to_owned())
 }
 

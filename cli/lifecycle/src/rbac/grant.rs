@@ -120,7 +120,7 @@ pub(crate) async fn run(args: GrantArgs, session: &mut Session) -> Result<(), Cl
     let role = write(&cluster, role, args.dry_run, session).await?;
     let mut dry_run = args.dry_run;
     if dry_run == Some(DryRun::Server) && role.done == WriteResult::Created {
-        say("note: the binding is printed as computed: the API server cannot check it without the role");
+        say("note: the API server did not validate the binding, because the role does not exist yet");
         dry_run = Some(DryRun::Client);
     }
     let written = [role, write(&cluster, binding, dry_run, session).await?];

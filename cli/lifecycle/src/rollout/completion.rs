@@ -9,7 +9,7 @@ use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 
 use olm_cli_core::change::Completion;
-use olm_request::Refusal;
+use olm_request::{HeldMessage, RolledBackContent};
 
 use super::ExpectedState;
 use crate::status::health::is_paused;
@@ -59,7 +59,8 @@ fn held<'e>(target: &ExpectedState, extension: &'e ClusterExtension) -> Option<&
     let mut approved =
         extension.annotations().get(annotations::EXT_APPROVED).into_iter().chain(&target.approved);
     let is_approved = condition.reason == reasons::APPROVAL_REQUIRED
-        && approved.any(|digest| condition.message.contains(digest));
+        && HeldMessage::parse(&condition.message)
+            .is_some_and(|held| approved.any(|digest| digest == held.digest));
     (is_held && target.bundle.as_ref().is_some_and(is_expected) && !is_approved).then_some(&condition.message)
 }
 
@@ -149,8 +150,9 @@ fn is_from_other_bundle(
     let is_mirrored = sources.peek().is_some() && sources.all(|set| !is_expected(target, set));
     // The message names the rollback of another bundle, until something else is applied.
     let newest = revisions.iter().filter(|set| set.is_active()).max_by_key(|set| set.number());
-    let is_rollback =
-        newest.and_then(Refusal::of).is_some_and(|refusal| Some(&refusal.bundle) != target.bundle.as_ref());
+    let is_rollback = newest
+        .and_then(RolledBackContent::of)
+        .is_some_and(|refusal| Some(&refusal.bundle) != target.bundle.as_ref());
     target.bundle.is_some() && (is_mirrored || is_rollback)
 }
 

@@ -2,9 +2,9 @@
 //!
 //! Pure. Derived from its conditions and annotations only (docs/design/apply.md#extension-conditions).
 
-use olm_api::conditions::{INSTALLATION, PULLING, Status, reasons, types};
+use olm_api::conditions::{PULLING, Status, reasons, types};
 use olm_api::{ClusterExtension, Condition, annotations};
-use olm_request::{ExtensionRules, Settings};
+use olm_request::{ExtensionRules, HeldChange, HeldMessage, Settings};
 use serde::Serialize;
 
 /// Health of an extension. The names of the variants are the output.
@@ -90,15 +90,12 @@ impl Hold {
         });
         // A first installation that waits has no upgrade (docs/design/approvals.md#approval).
         let first = extension.condition(types::PROGRESSING);
-        let is_held = |condition: &&Condition| {
-            condition.reason == reasons::BLOCKED && condition.message.starts_with(INSTALLATION)
-        };
-        let first = first.filter(is_held).map(|condition| Self {
-            by: match condition.message.contains(" requires approval; ") {
-                true => reasons::APPROVAL_REQUIRED.to_owned(),
-                false => reasons::OUTSIDE_WINDOW.to_owned(),
-            },
-            message: condition.message.clone(),
+        let first = first.filter(|condition| condition.reason == reasons::BLOCKED).and_then(|condition| {
+            let by = match HeldMessage::parse(&condition.message)?.change {
+                HeldChange::UnapprovedInstallation => reasons::APPROVAL_REQUIRED,
+                _ => reasons::OUTSIDE_WINDOW,
+            };
+            Some(Self { by: by.to_owned(), message: condition.message.clone() })
         });
         let held = extension.condition(types::UPGRADE_AVAILABLE);
         let of_condition =

@@ -83,7 +83,7 @@ pub struct UpgradeArgs {
     /// Only bundles of these channels ('default' is the package's default channel); may be given several times
     #[arg(long = "channel", value_name = "CHANNEL", value_delimiter = ',')]
     channels: Vec<String>,
-    /// Any version: upgrade to the highest that the catalog's upgrade edges reach, now and later
+    /// Remove the version range: upgrade to the highest version that the upgrade edges reach, now and later
     #[arg(long)]
     latest: bool,
     /// Allow any change of version (upgradeConstraintPolicy SelfCertified), at your own risk; later upgrades are also

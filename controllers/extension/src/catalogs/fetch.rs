@@ -266,7 +266,9 @@ fn body(answer: Response, stop: CancellationToken) -> impl Read + Send {
     let is_delimited = headers.contains_key(CONTENT_LENGTH) || headers.contains_key(TRANSFER_ENCODING);
     let chunks = stream::try_unfold((answer, stop), move |(mut answer, stop)| async move {
         if !is_delimited {
-            return Err(io::Error::other("the answer has neither a length nor chunks, so it may be cut off"));
+            return Err(io::Error::other(
+                "the response has neither Content-Length nor chunked encoding, so it may be truncated",
+            ));
         }
         let chunk = tokio::select! {
             () = stop.cancelled() => return Err(io::Error::other("the content is no longer requested")),

@@ -18,7 +18,7 @@ use olm_revision::generate::BundleIdentity;
 use olm_version::{Constraint, VersionRelease};
 
 use super::events::{self, ExtensionEvent};
-use super::findings::{self, Finding, Findings, Hints};
+use super::findings::{self, ConditionChange, ConditionChanges, Hints};
 use super::group::Together;
 use super::revisions::{Revision, RevisionStates};
 use super::status::DeprecationData;
@@ -53,7 +53,7 @@ pub(crate) struct Choice {
     /// Deprecation data.
     pub deprecation: DeprecationData,
     /// Conditions of annotations and gates.
-    pub findings: Findings,
+    pub findings: ConditionChanges,
     /// Events to publish.
     pub events: Vec<ExtensionEvent>,
     /// Members of the upgrade group without which the target does not fit.
@@ -68,7 +68,7 @@ impl Choice {
         revision: &Revision,
         rules: &ExtensionRules,
         deprecation: DeprecationData,
-        findings: Findings,
+        findings: ConditionChanges,
     ) -> Self {
         Self {
             target: of_revision(revision, rules),
@@ -99,7 +99,7 @@ pub(crate) struct ResolutionFailure {
     /// Deprecation data.
     pub deprecation: DeprecationData,
     /// Conditions of annotations and gates.
-    pub findings: Findings,
+    pub findings: ConditionChanges,
     /// `true` if the refusal depends on other objects of the cluster and the choice must be repeated soon.
     pub requeue: bool,
 }
@@ -111,7 +111,7 @@ impl ResolutionFailure {
             failure,
             awaits_content: false,
             deprecation: DeprecationData::Unchanged,
-            findings: Findings::unchanged(rules),
+            findings: ConditionChanges::unchanged(rules),
             requeue: false,
         })
     }
@@ -158,7 +158,7 @@ pub(crate) fn rolling_choice(question: ChoiceRequest<'_>, changed: bool) -> Opti
     let ChoiceRequest { filter, states, rules } = question;
     let changed = changed || states.is_newest_removed;
     let rolling = states.rolling_out.last().filter(|rolling| !changed && admits(filter, &rolling.bundle))?;
-    Some(Choice::kept(rolling, rules, DeprecationData::Unchanged, Findings::unchanged(rules)))
+    Some(Choice::kept(rolling, rules, DeprecationData::Unchanged, ConditionChanges::unchanged(rules)))
 }
 
 /// Catalogs that the extension selects.
@@ -249,22 +249,22 @@ impl<'a> ChoiceRequest<'a> {
         self,
         inputs: &ResolutionInputs,
         resolution: &Result<Resolved, ResolveError>,
-    ) -> (Finding, Option<Waiting>) {
+    ) -> (ConditionChange, Option<Waiting>) {
         let Self { states, rules, filter } = self;
         let is_installed = states.installed.is_some();
         if rules.reports_upgrades() && is_installed && inputs.lack_package() {
-            return (Finding::State(findings::package_missing(&filter.package_name)), None);
+            return (ConditionChange::State(findings::package_missing(&filter.package_name)), None);
         }
         if rules.settings.update_notifications
             && is_installed
             && let Ok(catalogs) = &inputs.catalogs
         {
             return match waiting(&self.request(inputs), catalogs, resolution) {
-                Ok(waiting) => (Finding::State(findings::upgrade(waiting.as_ref())), waiting),
+                Ok(waiting) => (ConditionChange::State(findings::upgrade(waiting.as_ref())), waiting),
                 Err(error) if matches!(error.cause(), ResolveError::Catalog { .. }) => {
-                    (Finding::Unchanged, None)
+                    (ConditionChange::Unchanged, None)
                 }
-                Err(error) => (Finding::State(findings::unknown_upgrade(&error)), None),
+                Err(error) => (ConditionChange::State(findings::unknown_upgrade(&error)), None),
             };
         }
         let (held, is_evaluated) = match resolution {
@@ -273,9 +273,9 @@ impl<'a> ChoiceRequest<'a> {
         };
         let waiting = held.filter(|_| is_evaluated).map(Waiting::from);
         let finding = match resolution {
-            _ if is_evaluated => Finding::State(findings::upgrade(waiting.as_ref())),
-            Ok(_) => Finding::Inactive,
-            Err(_) => Findings::unchanged(rules).upgrade,
+            _ if is_evaluated => ConditionChange::State(findings::upgrade(waiting.as_ref())),
+            Ok(_) => ConditionChange::Inactive,
+            Err(_) => ConditionChanges::unchanged(rules).upgrade,
         };
         (finding, waiting)
     }
@@ -295,7 +295,7 @@ impl<'a> ChoiceRequest<'a> {
             ResolveError::BestEffort { error, left_out } => (*error, left_out),
             other => (other, Vec::new()),
         };
-        let findings = Findings { left_out, ..self.refused(&error, &hints) };
+        let findings = ConditionChanges { left_out, ..self.changes_without_choice(&error, &hints) };
         let requeue = error.held().iter().any(|held| is_by_others(&held.reason));
         // Without a new choice, keep the revision that is rolling out, or else the installed one.
         let is_held = !error.held().is_empty();
@@ -313,11 +313,13 @@ impl<'a> ChoiceRequest<'a> {
 
     fn chosen(self, inputs: &ResolutionInputs, resolved: &Resolved, hints: &Hints) -> Choice {
         let Self { filter, states, rules } = self;
-        let mut findings = Findings { left_out: resolved.left_out.clone(), ..Findings::default() };
+        let mut findings =
+            ConditionChanges { left_out: resolved.left_out.clone(), ..ConditionChanges::default() };
         if rules.judges_dependencies() {
             let (bundle, requirements) = (&resolved.bundle, &resolved.requirements);
             let mode = rules.settings.dependencies;
-            findings.dependencies = Finding::State(findings::dependencies(bundle, requirements, mode, hints));
+            findings.dependencies =
+                ConditionChange::State(findings::dependencies(bundle, requirements, mode, hints));
         }
         let (version, release) = resolved.version.shown(rules.settings.releases);
         let recorded = rules.judges_dependencies().then(|| catalog_properties(resolved.properties()));
@@ -346,14 +348,15 @@ impl<'a> ChoiceRequest<'a> {
         }
     }
 
-    fn refused(self, error: &ResolveError, hints: &Hints) -> Findings {
+    fn changes_without_choice(self, error: &ResolveError, hints: &Hints) -> ConditionChanges {
         let Self { states, rules, .. } = self;
-        let mut findings = Findings::unchanged(rules);
+        let mut findings = ConditionChanges::unchanged(rules);
         if let ResolveError::DependenciesNotSatisfied { bundle, unmet, .. } = error
             && states.installed.is_none()
         {
             let mode = rules.settings.dependencies;
-            findings.dependencies = Finding::State(findings::dependencies(bundle, unmet, mode, hints));
+            findings.dependencies =
+                ConditionChange::State(findings::dependencies(bundle, unmet, mode, hints));
         }
         findings
     }

@@ -107,7 +107,7 @@ fn check_mode_keeps_installed_version_if_dependency_is_missing() {
     let refusal = decided(&pinned, &[set(1, "Active", true)], &check(), &inputs).unwrap_err();
     assert!(refusal.failure.message.starts_with("dependencies not satisfied: bundle demo.v2.0.0 requires "));
     assert_eq!(is(&refusal.findings.upgrade).reason, reasons::DEPENDENCY_CONFLICT);
-    assert_eq!(refusal.findings.dependencies, Finding::Unchanged);
+    assert_eq!(refusal.findings.dependencies, ConditionChange::Unchanged);
 }
 
 // Case additions-a31

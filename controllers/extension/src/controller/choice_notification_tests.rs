@@ -8,11 +8,11 @@ fn notified() -> ExtensionRules {
 }
 
 /// `Status/Reason version: message` of the finding, `-` without one, or `unchanged`.
-fn shown(findings: &Findings) -> String {
+fn shown(findings: &ConditionChanges) -> String {
     let ConditionState { status, reason, message } = match &findings.upgrade {
-        Finding::State(state) => state,
-        Finding::Inactive => return "-".to_owned(),
-        Finding::Unchanged => return "unchanged".to_owned(),
+        ConditionChange::State(state) => state,
+        ConditionChange::Inactive => return "-".to_owned(),
+        ConditionChange::Unchanged => return "unchanged".to_owned(),
     };
     let status = match status {
         Some(true) => "True",

@@ -102,9 +102,9 @@ fn mode(dependencies: DependencyMode) -> ExtensionRules {
     ExtensionRules { settings: Settings { dependencies, ..Settings::default() }, ..ExtensionRules::default() }
 }
 
-fn is(finding: &Finding) -> &ConditionState {
+fn is(finding: &ConditionChange) -> &ConditionState {
     match finding {
-        Finding::State(state) => state,
+        ConditionChange::State(state) => state,
         other => panic!("{other:?}"),
     }
 }
@@ -221,7 +221,7 @@ fn missing_catalogs_keep_installed_bundle() {
 fn choice_without_rules_has_no_findings() {
     let installed = [set(1, "Active", true)];
     let choice = decided(&json!({}), &installed, &ExtensionRules::default(), &plain(&["main"])).unwrap();
-    assert_eq!(choice.findings, Findings::default());
+    assert_eq!(choice.findings, ConditionChanges::default());
     assert_eq!(choice.target.catalog_properties, None);
     assert!(!choice.requeue);
     let inputs = inputs(vec![answer("main", 0, index(&[(3, requires_base())], &[]))]);
@@ -231,7 +231,7 @@ fn choice_without_rules_has_no_findings() {
         "validating bundle \"demo.v3.0.0\": bundle \"demo.v3.0.0\" has a dependency declared via property \
          \"olm.package.required\" which is currently not supported"
     );
-    assert_eq!((refusal.findings, refusal.requeue), (Findings::default(), false));
+    assert_eq!((refusal.findings, refusal.requeue), (ConditionChanges::default(), false));
 }
 
 // docs/design/additions.md#upgrade-scope; cases additions-a13, additions-e09
@@ -249,7 +249,7 @@ fn upgrade_scope_holds_back_and_reports() {
          \"minor\" of installed 1.0.0; to release it, widen or remove annotation \
          ext.olm.operatorframework.io/upgrade-scope"
     );
-    assert_eq!(choice.findings.dependencies, Finding::Inactive);
+    assert_eq!(choice.findings.dependencies, ConditionChange::Inactive);
     assert!(!choice.requeue && choice.events.is_empty());
 
     let major = ExtensionRules { upgrade_scope: Some(UpgradeScope::Major), ..ExtensionRules::default() };
@@ -345,7 +345,7 @@ fn bundle_that_the_cluster_cannot_run_is_held() {
     let state = is(&choice.findings.upgrade);
     assert_eq!((state.status, state.reason), (Some(true), reasons::CLUSTER_CONSTRAINT));
     assert!(state.message.contains("minKubeVersion (1.99.0) > server version (1.31.4)"), "{}", state.message);
-    assert_eq!(choice.findings.dependencies, Finding::Inactive);
+    assert_eq!(choice.findings.dependencies, ConditionChange::Inactive);
 }
 
 // Cases additions-a34, additions-a35
@@ -369,7 +369,7 @@ fn failing_catalog_is_skipped_unless_its_priority_is_higher() {
     let choice = decided(&json!({}), &[], &best_effort, &with(0)).unwrap();
     assert_eq!(choice.target.version, "3.0.0");
     assert_eq!(choice.findings.suffix(), "; skipped unavailable catalogs: [broken]");
-    assert_eq!(choice.findings.upgrade, Finding::Inactive);
+    assert_eq!(choice.findings.upgrade, ConditionChange::Inactive);
 
     let error = decided(&json!({}), &[], &best_effort, &with(1)).unwrap_err();
     assert!(error.failure.message.starts_with(text), "{}", error.failure);
@@ -448,8 +448,11 @@ fn rollout_leaves_conditions_unchanged() {
     let filter = filter(&json!({}));
     let choice =
         rolling_choice(ChoiceRequest { filter: &filter, states: &rolling, rules: &rules }, false).unwrap();
-    let unchanged =
-        Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, ..Findings::default() };
+    let unchanged = ConditionChanges {
+        upgrade: ConditionChange::Unchanged,
+        dependencies: ConditionChange::Unchanged,
+        ..ConditionChanges::default()
+    };
     assert_eq!(choice.findings, unchanged);
     assert_eq!(choice.deprecation, DeprecationData::Unchanged);
 }

@@ -113,7 +113,7 @@ impl<'a> ObservedExtension<'a> {
     }
 
     /// Reports whether these inputs differ from those of the newest revision, as far as they are known.
-    pub(super) fn is_edited(&self, inputs: &RevisionInputs, memory: &ExtensionMemory) -> bool {
+    pub(super) fn inputs_changed(&self, inputs: &RevisionInputs, memory: &ExtensionMemory) -> bool {
         memory.newest.as_ref().map_or(self.edited, |made| made.inputs != *inputs)
     }
 
@@ -141,7 +141,7 @@ impl<'a> ObservedExtension<'a> {
             return Some(format!("bundle {name} version {version}"));
         }
         let mut inputs = self.inputs(target);
-        if !self.is_edited(&inputs, memory) {
+        if !self.inputs_changed(&inputs, memory) {
             return None;
         }
         inputs.namespaces = memory.newest.as_ref().and_then(|made| made.inputs.namespaces.clone());

@@ -2,7 +2,7 @@ use olm_api::conditions::{self, Status};
 use serde_json::json;
 
 use super::super::choice::of_revision;
-use super::super::findings::Findings;
+use super::super::findings::ConditionChanges;
 use super::super::memory::RevisionRecord;
 use super::super::revisions::{Revision, states, tests::set};
 use super::super::status::DeprecationData;
@@ -33,7 +33,7 @@ pub(in crate::controller) fn observed<'a>(
 
 pub(in crate::controller) fn choice(number: i64) -> Choice {
     let target = of_revision(&Revision::of(&set(number, "Active", true)), &ExtensionRules::default());
-    let (deprecation, findings) = (DeprecationData::None, Findings::default());
+    let (deprecation, findings) = (DeprecationData::None, ConditionChanges::default());
     Choice {
         target,
         catalog: None,

@@ -5,7 +5,7 @@ use olm_api::ClusterExtensionStatus;
 use olm_api::conditions::{self, Status, types};
 use olm_resolve::{Explanation, Fate, LeftOut};
 
-use super::findings::Findings;
+use super::findings::ConditionChanges;
 use super::installation::{CreatedRevision, Installation};
 use crate::preflight::CrdVerdict;
 
@@ -124,7 +124,7 @@ pub(super) fn of_installation(installation: &Installation) -> Vec<ExtensionEvent
 pub(super) fn of_refusal(
     old: Option<&ClusterExtensionStatus>,
     message: &str,
-    findings: &Findings,
+    findings: &ConditionChanges,
 ) -> Option<ExtensionEvent> {
     let note = format!("{message}{}", findings.suffix());
     (progress(old) != Some(&note)).then(|| ExtensionEvent::warning(RESOLUTION_FAILED, note))
@@ -140,7 +140,7 @@ pub(super) fn of_unsupported(old: Option<&ClusterExtensionStatus>, message: &str
 /// Event of the skipped catalogs, unless the old status names them.
 pub(super) fn of_left_out(
     old: Option<&ClusterExtensionStatus>,
-    findings: &Findings,
+    findings: &ConditionChanges,
 ) -> Option<ExtensionEvent> {
     let left_out = &findings.left_out;
     let is_told = progress(old).is_some_and(|before| before.ends_with(&findings.suffix()));
@@ -280,7 +280,7 @@ mod tests {
     fn resolution_failed_event_is_skipped_if_status_has_its_message() {
         let fault = CatalogError::NotServing("x".to_owned());
         let left_out = vec![LeftOut { catalog: "x".to_owned(), fault }];
-        let findings = Findings { left_out, ..Findings::default() };
+        let findings = ConditionChanges { left_out, ..ConditionChanges::default() };
         let note = "no; skipped unavailable catalogs: [x]";
         let before = status(types::PROGRESSING, Status::True, note);
         assert_eq!(of_refusal(Some(&before), "no", &findings), None);
@@ -289,11 +289,11 @@ mod tests {
         let other = status(types::PROGRESSING, Status::True, "no");
         assert_eq!(of_refusal(Some(&other), "no", &findings), told);
         assert_eq!(of_refusal(None, "no", &findings), told);
-        assert_eq!(of_refusal(Some(&other), "no", &Findings::default()), None);
+        assert_eq!(of_refusal(Some(&other), "no", &ConditionChanges::default()), None);
         let unavailable = "catalog x is skipped: catalog \"x\" is not being served".to_owned();
         let unavailable = Some(ExtensionEvent::warning(CATALOG_UNAVAILABLE, unavailable));
         assert_eq!(of_left_out(Some(&other), &findings), unavailable);
-        assert_eq!(of_left_out(None, &Findings::default()), None);
+        assert_eq!(of_left_out(None, &ConditionChanges::default()), None);
     }
 
     #[test]

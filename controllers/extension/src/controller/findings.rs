@@ -21,7 +21,7 @@ use crate::preflight::CrdVerdict;
 
 /// Change of a condition that exists only while an annotation or a gate asks for it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) enum Finding {
+pub(crate) enum ConditionChange {
     /// Not asked for: the condition is removed.
     #[default]
     Inactive,
@@ -33,17 +33,17 @@ pub(crate) enum Finding {
 
 /// Findings of annotations and gates about an extension. The default is that of a cluster without them.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Findings {
+pub(crate) struct ConditionChanges {
     /// Condition `UpgradeAvailable`.
-    pub upgrade: Finding,
+    pub upgrade: ConditionChange,
     /// `status.availableVersion`. Only with gate `UpdateNotifications`, and valid if `upgrade` is evaluated.
     pub available_version: Option<String>,
     /// Condition `DependenciesSatisfied`.
-    pub dependencies: Finding,
+    pub dependencies: ConditionChange,
     /// Condition `Paused`.
-    pub paused: Finding,
+    pub paused: ConditionChange,
     /// Condition `SignatureVerified`.
-    pub signature: Finding,
+    pub signature: ConditionChange,
     /// Skipped catalogs.
     pub left_out: Vec<LeftOut>,
     /// CRD findings that the extension accepts.
@@ -63,10 +63,11 @@ pub(crate) struct Hints {
     pub not_installed: Vec<String>,
 }
 
-impl Findings {
+impl ConditionChanges {
     /// Findings that keep the conditions of all active rules.
     pub(super) fn unchanged(rules: &ExtensionRules) -> Self {
-        let finding = |in_force| if in_force { Finding::Unchanged } else { Finding::Inactive };
+        let finding =
+            |in_force| if in_force { ConditionChange::Unchanged } else { ConditionChange::Inactive };
         Self {
             upgrade: finding(rules.reports_upgrades()),
             dependencies: finding(rules.judges_dependencies()),
@@ -93,7 +94,7 @@ impl Findings {
                 let is_upgrade = installed.is_some_and(|installed| is_other(&installed.bundle, next));
                 if is_upgrade && rules.reports_upgrades() {
                     self.available_version = available_version(next, rules, states);
-                    self.upgrade = Finding::State(held_by_crd_check(next, why));
+                    self.upgrade = ConditionChange::State(held_by_crd_check(next, why));
                 }
             }
         }
@@ -214,10 +215,10 @@ pub(super) fn paused(waits: Option<String>) -> ConditionState {
 }
 
 /// State of `SignatureVerified` for `image`. The condition does not exist if the policy demands nothing.
-pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Finding {
+pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> ConditionChange {
     let (status, reason, message) = match verdict {
-        None => return Finding::Unchanged,
-        Some(Ok(false)) => return Finding::Inactive,
+        None => return ConditionChange::Unchanged,
+        Some(Ok(false)) => return ConditionChange::Inactive,
         Some(Ok(true)) => (
             Some(true),
             reasons::VERIFIED,
@@ -233,7 +234,7 @@ pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Find
             )
         }
     };
-    Finding::State(ConditionState { status, reason, message })
+    ConditionChange::State(ConditionState { status, reason, message })
 }
 
 /// State of `DependenciesSatisfied` for `bundle`.
@@ -288,9 +289,11 @@ mod tests {
     #[test]
     fn signature_condition_exists_only_if_policy_demands_signatures() {
         let condition = |verdict: Option<SignatureVerdict>| match signature("r.io/a:v1", verdict.as_ref()) {
-            Finding::State(ConditionState { status, reason, message }) => Some((status, reason, message)),
+            ConditionChange::State(ConditionState { status, reason, message }) => {
+                Some((status, reason, message))
+            }
             other => {
-                assert_eq!(other == Finding::Unchanged, verdict.is_none());
+                assert_eq!(other == ConditionChange::Unchanged, verdict.is_none());
                 None
             }
         };

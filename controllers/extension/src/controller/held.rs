@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use olm_api::conditions::{INSTALLATION, reasons};
+use olm_api::conditions::reasons;
 use olm_api::extension_plan::Plan as Content;
 use olm_api::{ClusterObjectSet, annotations};
 use olm_controller_core::install_error::{ErrorClass, InstallError};
 use olm_plan::Target;
-use olm_request::{ApprovalRules, HoldCause, PlannedChange, replaced_operator};
+use olm_request::{ApprovalRules, HeldChange, HeldMessage, HoldCause, PlannedChange, replaced_operator};
 use olm_resolve::ConditionState;
 use olm_revision::content::{ContentPhase, objects};
 use olm_revision::generate::BundleIdentity;
@@ -131,13 +131,12 @@ impl HeldPlan {
         choice: &Choice,
     ) -> Result<ConditionState, InstallError> {
         let ProposedPlan { change, summary, .. } = &self.plan;
-        let bundle = choice.described();
-        let what = match self.cause {
-            _ if change.changes_bundle && !change.is_first => format!("{bundle} is available"),
-            _ if !change.is_first => format!("a changed revision of {bundle} is available"),
-            HoldCause::ApprovalRequired => format!("{INSTALLATION}{bundle} requires approval"),
+        let held = match self.cause {
+            _ if change.is_upgrade() => HeldChange::Upgrade,
+            _ if !change.is_first => HeldChange::Revision,
+            HoldCause::ApprovalRequired => HeldChange::UnapprovedInstallation,
             HoldCause::OutsideWindow { .. } | HoldCause::OperatorNotUpgradeable => {
-                format!("{INSTALLATION}{bundle} waits for its upgrade window")
+                HeldChange::InstallationOutsideWindow
             }
         };
         let next = match self.cause {
@@ -156,7 +155,13 @@ impl HeldPlan {
                 annotations::EXT_IGNORE_OPERATOR_CONDITION
             ),
         };
-        let message = format!("{what}; plan {}: {summary}; {next}", change.digest);
+        let message = HeldMessage {
+            change: held,
+            bundle: &choice.described(),
+            digest: &change.digest,
+            summary_and_next: &format!("{summary}; {next}"),
+        }
+        .to_string();
         if change.is_first {
             return Err(InstallError::new(ErrorClass::Held, message));
         }

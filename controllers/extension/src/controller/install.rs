@@ -355,7 +355,7 @@ impl Installer<'_> {
             installed.bundle.name == wanted.name && installed.bundle.version == wanted.version
         });
         (is_installed || observed.is_newest(wanted))
-            && !self.memories.with(&observed.name, |memory| observed.is_edited(inputs, memory))
+            && !self.memories.with(&observed.name, |memory| observed.inputs_changed(inputs, memory))
     }
 
     /// CRD verdict of the newest revision, if it was made from these inputs.

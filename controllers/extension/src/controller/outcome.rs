@@ -10,7 +10,7 @@ use olm_revision::generate::BundleIdentity;
 use super::choice::{Choice, ResolutionFailure};
 use super::decide::ObservedExtension;
 use super::events::{self, ExtensionEvent};
-use super::findings::{self, Finding, Findings, available_version};
+use super::findings::{self, ConditionChange, ConditionChanges, available_version};
 use super::installation::{CreatedRevision, InstallResult, Installation, Restoration};
 use super::revisions::Revision;
 use super::rollback;
@@ -67,7 +67,7 @@ impl ReconcileOutcome {
         let applied = match held {
             Some(Err(waiting)) => Err(waiting),
             Some(Ok(state)) => {
-                findings.upgrade = Finding::State(state);
+                findings.upgrade = ConditionChange::State(state);
                 findings.available_version = available_version(&target, rules, states);
                 Ok(())
             }
@@ -106,7 +106,8 @@ impl ReconcileOutcome {
 
     /// Outcome of a failure before the choice of a bundle.
     pub(super) fn stopped(failure: InstallError, rules: &ExtensionRules) -> Self {
-        let findings = Findings { signature: Finding::Unchanged, ..Findings::unchanged(rules) };
+        let findings =
+            ConditionChanges { signature: ConditionChange::Unchanged, ..ConditionChanges::unchanged(rules) };
         let deprecation = DeprecationData::Unchanged;
         let attempt =
             AttemptResult { applied: Err(failure), deprecation, findings, upgrade_generation: None };
@@ -115,9 +116,9 @@ impl ReconcileOutcome {
     }
 
     /// Outcome without a bundle.
-    pub(super) fn refused(refusal: ResolutionFailure, old: Option<&ClusterExtensionStatus>) -> Self {
+    pub(super) fn unresolved(refusal: ResolutionFailure, old: Option<&ClusterExtensionStatus>) -> Self {
         let ResolutionFailure { failure, awaits_content: _, deprecation, findings, requeue } = refusal;
-        let findings = Findings { signature: Finding::Unchanged, ..findings };
+        let findings = ConditionChanges { signature: ConditionChange::Unchanged, ..findings };
         let reported =
             [events::of_refusal(old, &failure.message, &findings), events::of_left_out(old, &findings)];
         let events = reported.into_iter().flatten().collect();
@@ -159,14 +160,14 @@ fn announced(
 
 /// Adds what a rollback means for the target, which may be chosen from a catalog.
 fn add_rollback(
-    findings: &mut Findings,
+    findings: &mut ConditionChanges,
     installation: &Installation,
     observed: &ObservedExtension<'_>,
     (target, is_from_catalog): (&BundleIdentity, bool),
 ) {
     let ObservedExtension { rules, states, .. } = observed;
     if installation.result == InstallResult::RolledBack {
-        findings.upgrade = Finding::State(rollback::refused(target));
+        findings.upgrade = ConditionChange::State(rollback::rolled_back(target));
         findings.available_version = available_version(target, rules, states);
     }
     findings.not_restored.clone_from(&installation.not_restored);
@@ -211,7 +212,7 @@ mod tests {
             target: BundleIdentity { name, version, package, image, ..BundleIdentity::default() },
             catalog: None,
             deprecation,
-            findings: Findings { left_out, ..Findings::default() },
+            findings: ConditionChanges { left_out, ..ConditionChanges::default() },
             events,
             together: Default::default(),
             requeue: true,
@@ -265,7 +266,7 @@ mod tests {
             assert_eq!(chosen(choice, installation(Ok(()), CrdVerdict::Safe), None).resolved, resolved);
         }
         let refusal = *ResolutionFailure::other(InstallError::retry("no"), &ExtensionRules::default());
-        assert_eq!(ReconcileOutcome::refused(refusal, None).resolved, [RESOLVED, OVERRIDE_USED]);
+        assert_eq!(ReconcileOutcome::unresolved(refusal, None).resolved, [RESOLVED, OVERRIDE_USED]);
     }
 
     #[test]
@@ -290,10 +291,10 @@ mod tests {
             assert!(!outcome.resolved.contains(&events::CRD_CHECK_FAILED));
             let upgrade = outcome.attempt.findings.upgrade;
             if annotated.is_none() {
-                assert_eq!(upgrade, Finding::Inactive);
+                assert_eq!(upgrade, ConditionChange::Inactive);
                 continue;
             }
-            let Finding::State(state) = upgrade else { panic!("{upgrade:?}") };
+            let ConditionChange::State(state) = upgrade else { panic!("{upgrade:?}") };
             assert_eq!((state.status, state.reason), (Some(true), "CRDCheckFailed"));
             let message = "bundle demo.v2.0.0 version 2.0.0 is available and held back: no; to release it, change \
                            annotation ext.olm.operatorframework.io/crd-check (which does not help with a change of a \
@@ -306,7 +307,7 @@ mod tests {
         for sets in [vec![], vec![set(2, "Active", true)]] {
             let outcome =
                 ReconcileOutcome::chosen(plain(), held(), &observed(&extension(), rules.clone(), &sets));
-            assert_eq!(outcome.attempt.findings.upgrade, Finding::Inactive);
+            assert_eq!(outcome.attempt.findings.upgrade, ConditionChange::Inactive);
         }
     }
 

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::choice::ResolutionFailure;
 use super::decide::{Decision, ObservedExtension, decide};
 use super::events::{self, ExtensionEvent};
-use super::findings::{self, Finding};
+use super::findings::{self, ConditionChange};
 use super::inputs::CONTENT_WAIT;
 use super::installation::{InstallResult, Installation, Target};
 use super::memory::ExtensionMemory;
@@ -117,7 +117,7 @@ impl ExtensionController {
         };
         let sets = self.parts.cache.of_extension(&name);
         let states = revisions::states_of(extension, &sets);
-        let edited = self.is_edited(extension, &states);
+        let edited = self.spec_changed(extension, &states);
         let features = self.parts.features;
         let (rules, account) = (features.rules(extension), features.account(extension));
         let selected = self.selected_namespaces(extension).await?;
@@ -155,7 +155,7 @@ impl ExtensionController {
         let (mut waiting, mut is_newest, mut is_ready) = (None, false, false);
         let mut outcome = match decision {
             Decision::AwaitCatalog => return Err(ReconcileError::pending(CONTENT_WAIT)),
-            Decision::Refuse(refusal) => self.restorer().refused(observed, *refusal).boxed().await?,
+            Decision::Refuse(refusal) => self.restorer().report_failure(observed, *refusal).boxed().await?,
             Decision::Hold { choice, waits } => {
                 waiting = waits;
                 ReconcileOutcome::chosen(choice, Installation::unchanged(CrdVerdict::Safe), observed)
@@ -195,7 +195,7 @@ impl ExtensionController {
             outcome.requeue = outcome.requeue.into_iter().chain(observed.list.due).min();
         }
         if observed.rules.paused {
-            outcome.attempt.findings.paused = Finding::State(findings::paused(waiting));
+            outcome.attempt.findings.paused = ConditionChange::State(findings::paused(waiting));
         }
         Ok(outcome)
     }
@@ -292,7 +292,7 @@ impl ExtensionController {
 
     /// Reports whether the spec changed since a revision was last created or kept for it. For generations before
     /// the start of this process, the status is the only source.
-    fn is_edited(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
+    fn spec_changed(&self, extension: &ClusterExtension, states: &RevisionStates) -> bool {
         let seen = states.applied_generation(extension);
         let applied = |memory: &mut ExtensionMemory| *memory.applied_generation.get_or_insert(seen);
         self.memories.with(&extension.name_any(), applied) != extension.metadata.generation

@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt};
 use olm_controller_core::content::target_namespaces;
 use olm_controller_core::install_error::InstallError;
 use olm_crd_safety::is_crd;
-use olm_request::{Refusal, operator_condition};
+use olm_request::{RolledBackContent, operator_condition};
 use olm_revision::content::{ContentPhase, content_digest, objects};
 use olm_revision::generate::{Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
@@ -82,13 +82,13 @@ impl Restorer<'_> {
     ///
     /// # Errors
     /// Those of [`Restorer::restore`].
-    pub(super) async fn refused(
+    pub(super) async fn report_failure(
         &self,
         observed: &ObservedExtension<'_>,
         refusal: ResolutionFailure,
     ) -> Result<ReconcileOutcome, ReconcileError> {
         let is_due = !refusal.awaits_content && rollback::is_due(observed);
-        let outcome = ReconcileOutcome::refused(refusal, observed.status());
+        let outcome = ReconcileOutcome::unresolved(refusal, observed.status());
         if !is_due {
             return Ok(outcome);
         }
@@ -139,7 +139,7 @@ impl Restorer<'_> {
         if let Some(blocker) = self.rollback_blocker(observed, (&before, to), &refused).await? {
             return not_restored(format!("not rolled back to revision {}: {blocker}", to.name));
         }
-        let refusal = Refusal {
+        let refusal = RolledBackContent {
             digest: block_in_place(|| content_digest(&refused)),
             revision: before.name.clone(),
             bundle: before.bundle.name.clone(),

@@ -7,7 +7,7 @@ use olm_api::cluster_extension::{BundleMetadata, RevisionStatus};
 use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 use olm_controller_core::membership::is_of_former;
-use olm_request::Refusal;
+use olm_request::RolledBackContent;
 use olm_revision::generate::selected_namespaces;
 
 /// Values of a ClusterObjectSet that the extension controller needs.
@@ -29,7 +29,7 @@ pub(crate) struct Revision {
     /// `true` unless archived.
     pub is_active: bool,
     /// Content that was rolled back, if the revision restores its predecessor.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<RolledBackContent>,
     pub conditions: Vec<Condition>,
 }
 
@@ -46,7 +46,7 @@ impl Revision {
             namespaces: selected_namespaces(set),
             created: set.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             is_active: !set.is_archived(),
-            refusal: Refusal::of(set),
+            refusal: RolledBackContent::of(set),
             conditions: set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
         }
     }

@@ -2,7 +2,7 @@
 
 use olm_api::annotations;
 use olm_api::conditions::{self, reasons, types};
-use olm_request::{ExtensionRules, Refusal};
+use olm_request::{ExtensionRules, RolledBackContent};
 use olm_resolve::ConditionState;
 use olm_revision::generate::BundleIdentity;
 
@@ -35,7 +35,7 @@ pub(super) fn step(
         let is_kept = choice.catalog.is_none() && !edited && refusal.holds(rules);
         return if is_kept { RollbackStep::Keep } else { RollbackStep::None };
     }
-    if !has_failed(newest) || observed.is_edited(&observed.inputs(&choice.target), memory) {
+    if !has_failed(newest) || observed.inputs_changed(&observed.inputs(&choice.target), memory) {
         return RollbackStep::None;
     }
     RollbackStep::Restore(states.installed.clone().map(Box::new))
@@ -62,7 +62,7 @@ pub(super) fn is_ended(observed: &ObservedExtension<'_>) -> bool {
 }
 
 /// Content that is refused because this revision restores its predecessor.
-pub(super) fn refusal<'a>(newest: &'a Revision, rules: &ExtensionRules) -> Option<&'a Refusal> {
+pub(super) fn refusal<'a>(newest: &'a Revision, rules: &ExtensionRules) -> Option<&'a RolledBackContent> {
     newest.refusal.as_ref().filter(|refusal| refusal.holds(rules))
 }
 
@@ -91,7 +91,7 @@ pub(super) fn restored(newest: &Revision, rules: &ExtensionRules) -> Option<Stri
 }
 
 /// State of `UpgradeAvailable` for a target that was rolled back.
-pub(super) fn refused(target: &BundleIdentity) -> ConditionState {
+pub(super) fn rolled_back(target: &BundleIdentity) -> ConditionState {
     let BundleIdentity { name, version, .. } = target;
     let message = format!(
         "bundle {name} version {version} is available and was rolled back; to try it again, set annotation {} to a new value",

@@ -6,7 +6,7 @@ use kube::api::{DeleteParams, PostParams};
 use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use olm_api::annotations;
 use olm_api::conditions::{Status, types};
-use olm_request::Refusal;
+use olm_request::RolledBackContent;
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, NAMESPACE, Release, installed, version};
@@ -47,7 +47,7 @@ async fn failed_upgrade_is_rolled_back_and_tried_again_only_on_request() {
     fail(&fixture, "demo-2").await;
     let restored = fixture.revision("demo-3").await;
     assert_eq!(restored.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
-    assert_eq!(Refusal::of(&restored).unwrap().revision, "demo-2");
+    assert_eq!(RolledBackContent::of(&restored).unwrap().revision, "demo-2");
     let first = fixture.revision("demo-1").await;
     let phases = |set: &olm_api::ClusterObjectSet| {
         let phases = set.spec.as_ref().unwrap().phases.iter();
@@ -79,7 +79,7 @@ async fn failed_upgrade_is_rolled_back_and_tried_again_only_on_request() {
     fixture.annotate("demo", &[("approval", None), ("upgrade-window", None)]).await;
     fail(&fixture, "demo-4").await;
     let restored = fixture.revision("demo-5").await;
-    assert_eq!(Refusal::of(&restored).unwrap().retry_requested_at.as_deref(), Some("1"));
+    assert_eq!(RolledBackContent::of(&restored).unwrap().retry_requested_at.as_deref(), Some("1"));
     let again = message("demo-4", "1.1.0", "demo-5", "");
     fixture.until_condition("demo", types::PROGRESSING, &again).await;
     fixture.succeed("demo-5").await;
@@ -102,7 +102,7 @@ async fn failed_upgrade_is_rolled_back_after_its_successor_was_archived_by_hand(
     fixture.archive("demo-3").await;
     let restored = fixture.revision("demo-4").await;
     assert_eq!(restored.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
-    assert_eq!(Refusal::of(&restored).unwrap().revision, "demo-2");
+    assert_eq!(RolledBackContent::of(&restored).unwrap().revision, "demo-2");
 }
 
 /// Neither a new process nor a failure of the restored revision makes another revision. Nothing is written afterwards.
@@ -144,7 +144,7 @@ async fn other_bundle_is_tried_after_a_rollback_without_registry_or_catalog() {
     fixture.publish("main", &[version("1.0.0", "a"), version("1.2.0", "c")]).await;
     let next = fixture.revision("demo-4").await;
     assert_eq!(next.annotations()[annotations::BUNDLE_VERSION], "1.2.0");
-    assert_eq!(Refusal::of(&next), None);
+    assert_eq!(RolledBackContent::of(&next), None);
     fixture
         .until_condition("demo", types::PROGRESSING, "True/RollingOut Revision 1.2.0 is rolling out.")
         .await;
@@ -167,7 +167,7 @@ async fn waiting_edit_does_not_delay_a_rollback() {
     fail(&fixture, "demo-2").await;
     let restored = fixture.revision("demo-3").await;
     assert_eq!(restored.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
-    assert_eq!(Refusal::of(&restored).unwrap().revision, "demo-2");
+    assert_eq!(RolledBackContent::of(&restored).unwrap().revision, "demo-2");
     fixture.succeed("demo-3").await;
     fixture.until("the approval", "demo", waits).await;
     assert_eq!(fixture.revisions().await, ["demo-1", "demo-2", "demo-3"]);
@@ -186,7 +186,7 @@ async fn unresolved_edit_does_not_prevent_a_rollback() {
     fail(&fixture, "demo-2").await;
     let restored = fixture.revision("demo-3").await;
     assert_eq!(restored.annotations()[annotations::BUNDLE_VERSION], "1.0.0");
-    assert_eq!(Refusal::of(&restored).unwrap().revision, "demo-2");
+    assert_eq!(RolledBackContent::of(&restored).unwrap().revision, "demo-2");
     let event = "RolledBack revision demo-3 restores bundle demo.v1.0.0 version 1.0.0 in place of bundle demo.v1.1.0 \
                  version 1.1.0, because revision demo-2 exceeded its progress deadline";
     fixture.until_event("demo", event).await;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use olm_api::ClusterObjectSet;
 use olm_api::conditions::Status;
-use olm_request::{ApprovalMode, ApprovalRules, Refusal};
+use olm_request::{ApprovalMode, ApprovalRules, RolledBackContent};
 
 use super::super::decide::tests::{choice, extension, observed};
 use super::super::decide::{Decision, decide};
@@ -23,7 +23,7 @@ fn restoring(number: i64, succeeded: bool) -> Arc<ClusterObjectSet> {
     let made = Arc::make_mut(&mut set);
     made.metadata.name = Some(format!("demo-{number}"));
     made.spec.as_mut().unwrap().revision = number;
-    let refusal = Refusal {
+    let refusal = RolledBackContent {
         digest: "sha256:2".to_owned(),
         revision: "demo-2".to_owned(),
         bundle: "demo.v2.0.0".to_owned(),

@@ -129,7 +129,7 @@ mod tests {
     use jiff::Timestamp;
     use olm_api::cluster_extension::{InstallStatus, RevisionStatus};
     use olm_api::conditions::reasons;
-    use olm_request::Refusal;
+    use olm_request::RolledBackContent;
 
     use super::super::revisions::tests::set;
     use super::*;
@@ -202,7 +202,8 @@ mod tests {
     #[test]
     fn restored_revision_is_published_as_rollback() {
         let (first, failed) = (revision(1, "Active"), revision(2, "Active"));
-        let refusal = Some(Refusal { revision: "demo-2".to_owned(), ..Refusal::default() });
+        let refusal =
+            Some(RolledBackContent { revision: "demo-2".to_owned(), ..RolledBackContent::default() });
         let restored = Revision { name: "demo-3".to_owned(), refusal, ..first.clone() };
         let note = "revision demo-3 restores bundle demo.v1.0.0 version 1.0.0 in place of bundle demo.v2.0.0 version 2.0.0, \
                     because revision demo-2 exceeded its progress deadline";

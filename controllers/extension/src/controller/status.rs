@@ -9,7 +9,7 @@ use olm_controller_core::install_error::{ErrorClass, InstallError};
 
 use olm_resolve::{ConditionState, DeprecationConditions, Deprecations};
 
-use super::findings::{Finding, Findings};
+use super::findings::{ConditionChange, ConditionChanges};
 use super::revisions::{Revision, RevisionStates};
 
 /// Deprecation data of a package.
@@ -41,7 +41,7 @@ pub(crate) struct AttemptResult {
     /// Deprecation data.
     pub deprecation: DeprecationData,
     /// Conditions of annotations and gates.
-    pub findings: Findings,
+    pub findings: ConditionChanges,
     /// Generation that `UpgradeAvailable` describes, if it differs from that of the other conditions.
     pub upgrade_generation: Option<i64>,
 }
@@ -69,7 +69,7 @@ pub(crate) fn next(
             next.deprecation(deprecation);
             next.generation = upgrade_generation.or(generation);
             next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
-            if findings.upgrade != Finding::Unchanged {
+            if findings.upgrade != ConditionChange::Unchanged {
                 next.status.available_version.clone_from(&findings.available_version);
             }
             next.generation = generation;
@@ -204,11 +204,11 @@ impl StatusDraft {
         }
     }
 
-    fn finding(&mut self, type_: &str, finding: &Finding) {
+    fn finding(&mut self, type_: &str, finding: &ConditionChange) {
         match finding {
-            Finding::Inactive => conditions::remove(&mut self.status.conditions, type_),
-            Finding::Unchanged => {}
-            Finding::State(state) => self.state(type_, state),
+            ConditionChange::Inactive => conditions::remove(&mut self.status.conditions, type_),
+            ConditionChange::Unchanged => {}
+            ConditionChange::State(state) => self.state(type_, state),
         }
     }
 

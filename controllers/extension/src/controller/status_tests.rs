@@ -25,7 +25,7 @@ fn tried(applied: Result<(), InstallError>, deprecation: DeprecationData) -> Sta
     StatusUpdate::Attempted(Box::new(AttemptResult {
         applied,
         deprecation,
-        findings: Findings::default(),
+        findings: ConditionChanges::default(),
         upgrade_generation: None,
     }))
 }
@@ -172,7 +172,7 @@ fn unchanged_reconcile_keeps_status() {
     assert_eq!(next(&first, Some(1), &states, &applied(), later), first);
 }
 
-fn ruled(applied: Result<(), InstallError>, findings: Findings) -> StatusUpdate {
+fn ruled(applied: Result<(), InstallError>, findings: ConditionChanges) -> StatusUpdate {
     let deprecation = DeprecationData::None;
     StatusUpdate::Attempted(Box::new(AttemptResult {
         applied,
@@ -182,8 +182,8 @@ fn ruled(applied: Result<(), InstallError>, findings: Findings) -> StatusUpdate 
     }))
 }
 
-fn state(status: Option<bool>, reason: &'static str) -> Finding {
-    Finding::State(ConditionState { status, reason, message: reason.to_lowercase() })
+fn state(status: Option<bool>, reason: &'static str) -> ConditionChange {
+    ConditionChange::State(ConditionState { status, reason, message: reason.to_lowercase() })
 }
 
 fn ours(status: &ClusterExtensionStatus) -> Vec<String> {
@@ -197,15 +197,15 @@ fn ours(status: &ClusterExtensionStatus) -> Vec<String> {
 fn rule_conditions_exist_only_while_a_rule_is_active() {
     let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
     let states = states(&[with(1, true, done)]);
-    let step = |old: &ClusterExtensionStatus, findings: Findings| {
+    let step = |old: &ClusterExtensionStatus, findings: ConditionChanges| {
         next(old, Some(1), &states, &ruled(Ok(()), findings), NOW)
     };
-    let held = Findings {
+    let held = ConditionChanges {
         upgrade: state(Some(true), "OutsideScope"),
         dependencies: state(None, "Unsatisfied"),
-        ..Findings::default()
+        ..ConditionChanges::default()
     };
-    let without = step(&ClusterExtensionStatus::default(), Findings::default());
+    let without = step(&ClusterExtensionStatus::default(), ConditionChanges::default());
     assert_eq!(ours(&without), [""; 0]);
     let with_rules = step(&without, held.clone());
     let shown = [
@@ -215,32 +215,35 @@ fn rule_conditions_exist_only_while_a_rule_is_active() {
     assert_eq!(ours(&with_rules), shown);
     assert_eq!(lines(&with_rules), lines(&without), "a held upgrade changes no standard condition");
     assert_eq!(step(&with_rules, held), with_rules, "unchanged findings change no status");
-    let nobody_looked =
-        Findings { upgrade: Finding::Unchanged, dependencies: Finding::Unchanged, ..Findings::default() };
+    let nobody_looked = ConditionChanges {
+        upgrade: ConditionChange::Unchanged,
+        dependencies: ConditionChange::Unchanged,
+        ..ConditionChanges::default()
+    };
     assert_eq!(step(&with_rules, nobody_looked.clone()), with_rules);
     assert_eq!(step(&without, nobody_looked), without, "unchanged findings create no condition");
-    assert_eq!(step(&with_rules, Findings::default()), without, "removed with the last rule");
+    assert_eq!(step(&with_rules, ConditionChanges::default()), without, "removed with the last rule");
 }
 
 // docs/design/additions.md#update-notifications
 #[test]
 fn available_version_follows_its_condition() {
     let states = states(&[with(1, true, &[])]);
-    let step = |old: &ClusterExtensionStatus, upgrade: Finding, version: Option<&str>| {
+    let step = |old: &ClusterExtensionStatus, upgrade: ConditionChange, version: Option<&str>| {
         let available_version = version.map(str::to_owned);
-        let findings = Findings { upgrade, available_version, ..Findings::default() };
+        let findings = ConditionChanges { upgrade, available_version, ..ConditionChanges::default() };
         next(old, Some(1), &states, &ruled(Ok(()), findings), NOW)
     };
-    let none = step(&ClusterExtensionStatus::default(), Finding::Inactive, None);
+    let none = step(&ClusterExtensionStatus::default(), ConditionChange::Inactive, None);
     assert_eq!(none.available_version, None);
     let waits = || state(Some(true), "OutsideVersionRange");
     let waiting = step(&none, waits(), Some("2.0.0"));
     assert_eq!(waiting.available_version.as_deref(), Some("2.0.0"));
     assert_eq!(step(&waiting, waits(), Some("2.0.0")), waiting);
-    assert_eq!(step(&waiting, Finding::Unchanged, None), waiting);
+    assert_eq!(step(&waiting, ConditionChange::Unchanged, None), waiting);
     assert!(waiting.active_revisions.iter().all(|revision| revision.conditions.is_empty()));
     assert_eq!(step(&waiting, state(Some(false), "UpToDate"), None).available_version, None);
-    assert_eq!(step(&waiting, Finding::Inactive, None), none, "removed with the gate");
+    assert_eq!(step(&waiting, ConditionChange::Inactive, None), none, "removed with the gate");
 }
 
 // docs/design/additions.md#best-effort-resolution; case additions-a34
@@ -249,13 +252,13 @@ fn skipped_catalogs_are_appended_to_progressing_message() {
     let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
     let rolling: &[_] = &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 2.0.0 is rolling out.")];
     let fault = olm_resolve::CatalogError::NotServing("x".to_owned());
-    let findings = Findings {
+    let findings = ConditionChanges {
         left_out: vec![olm_resolve::LeftOut { catalog: "x".to_owned(), fault }],
-        ..Findings::default()
+        ..ConditionChanges::default()
     };
     let states = states(&[with(1, true, done), with(2, false, rolling)]);
     let suffix = "; skipped unavailable catalogs: [x]";
-    let message = |applied: Result<(), InstallError>, findings: &Findings| {
+    let message = |applied: Result<(), InstallError>, findings: &ConditionChanges| {
         let outcome = ruled(applied, findings.clone());
         let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &outcome, NOW);
         assert_eq!(next(&first, Some(1), &states, &outcome, NOW), first);
@@ -266,7 +269,7 @@ fn skipped_catalogs_are_appended_to_progressing_message() {
     };
     assert_eq!(message(Ok(()), &findings), format!("Revision 2.0.0 is rolling out.{suffix}"));
     assert_eq!(message(Err(InstallError::retry("x")), &findings), format!("x{suffix}"));
-    assert_eq!(message(Ok(()), &Findings::default()), "Revision 2.0.0 is rolling out.");
+    assert_eq!(message(Ok(()), &ConditionChanges::default()), "Revision 2.0.0 is rolling out.");
 }
 
 // docs/design/apply.md#extension-conditions, docs/design/api.md#installed-condition,
@@ -294,16 +297,16 @@ fn available_is_unknown_without_installed_revision() {
 #[test]
 fn pause_condition_exists_only_while_paused() {
     let states = states(&[with(1, true, &[])]);
-    let paused = |finding| Findings { paused: finding, ..Findings::default() };
+    let paused = |finding| ConditionChanges { paused: finding, ..ConditionChanges::default() };
     let step = |old: &ClusterExtensionStatus, finding| {
         next(old, Some(1), &states, &ruled(Ok(()), paused(finding)), NOW)
     };
-    let plain = step(&ClusterExtensionStatus::default(), Finding::Inactive);
+    let plain = step(&ClusterExtensionStatus::default(), ConditionChange::Inactive);
     let held = step(&plain, state(Some(true), "Paused"));
     assert!(conditions::is_true(&held.conditions, types::PAUSED));
     assert_eq!(lines(&held), lines(&plain), "a pause changes no standard condition");
-    assert_eq!(step(&held, Finding::Unchanged), held);
-    assert_eq!(step(&held, Finding::Inactive), plain);
+    assert_eq!(step(&held, ConditionChange::Unchanged), held);
+    assert_eq!(step(&held, ConditionChange::Inactive), plain);
 }
 
 // Case additions-e20
@@ -354,7 +357,7 @@ fn held_upgrade_describes_the_newest_generation() {
     let attempt = AttemptResult {
         applied: Ok(()),
         deprecation: DeprecationData::None,
-        findings: Findings { upgrade: Finding::State(state), ..Findings::default() },
+        findings: ConditionChanges { upgrade: ConditionChange::State(state), ..ConditionChanges::default() },
         upgrade_generation: Some(4),
     };
     let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
@@ -375,7 +378,8 @@ fn rollback_replaces_progressing_and_mirrors_the_rest() {
         (types::AVAILABLE, Status::True, "ProbesSucceeded", "Objects are available and pass all probes."),
     ];
     let rolling: &[_] = &[(types::PROGRESSING, Status::True, "RollingOut", "Revision 3.0.0 is rolling out.")];
-    let findings = Findings { restored: Some("rolled back".to_owned()), ..Findings::default() };
+    let findings =
+        ConditionChanges { restored: Some("rolled back".to_owned()), ..ConditionChanges::default() };
     let update = StatusUpdate::Attempted(Box::new(AttemptResult {
         applied: Ok(()),
         deprecation: DeprecationData::None,

@@ -246,7 +246,10 @@ async fn viewers_get_the_same_diff(fixture: &Fixture) {
     };
     assert_eq!(deployment(&looked)["fields"], deployment(&asked)["fields"]);
     let note = deployment(&looked)["notes"][0].as_str().unwrap().to_owned();
-    assert!(note.starts_with("only the fields that the bundle sets are compared: "), "{note}");
+    assert!(
+        note.starts_with("only fields that the bundle sets are compared, because of this error: "),
+        "{note}"
+    );
     assert!(note.contains("User \"viewer\" cannot patch resource \"deployments\""), "{note}");
     for (part, value) in asked.as_object_mut().unwrap() {
         if part != "objects" {

@@ -20,7 +20,7 @@ widgets.example.com   v1        ^.spec.size   maximum                stored obje
 
 widgets.example.com: not safe
 only in OLD, not checked: 1
-operator-controller holds the upgrade: 3 break stored objects. The API server rejects 1 of them in any case.
+operator-controller holds the upgrade: 3 break stored objects. The API server always rejects 1 of these changes.
 "
     );
     for format in ["json", "yaml"] {
