@@ -66,9 +66,18 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
         return report.print_rules("BundleRules", &BundleRules::all(), BundleRules::text, session);
     }
     report.check(rules())?;
-    let mut items = Vec::new();
+    let (mut items, mut failures) = (Vec::new(), Vec::new());
     for bundle in bundles {
-        let mut source = bundle_source::read(bundle, &args.images, session).await?;
+        let mut source = match bundle_source::read(bundle, &args.images, session).await {
+            Ok(source) => source,
+            // The findings of the others are printed nevertheless.
+            Err(error) if bundles.len() > 1 => {
+                session.check()?;
+                failures.push(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
         if source.digest.is_none() {
             source.files.extend(bundle_source::loose_files(Path::new(bundle)));
         }
@@ -78,17 +87,20 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
     }
     let passed = items.iter().all(|item| item.passed);
     let of_run = |items: &[Validation]| report_of(items, args.strict);
-    match <[Validation; 1]>::try_from(items) {
-        Ok(one) => {
-            let report_of = |one: &Validation| of_run(std::slice::from_ref(one));
-            report.print("BundleValidation", &one[0], Validation::text, report_of, session)?;
-        }
-        Err(items) => {
-            let list = List { items };
-            report.print("BundleValidationList", &list, list_text, |list| of_run(&list.items), session)?;
-        }
+    if let ([one], 1) = (items.as_slice(), bundles.len()) {
+        let report_of = |one: &Validation| of_run(std::slice::from_ref(one));
+        report.print("BundleValidation", one, Validation::text, report_of, session)?;
+    } else {
+        let list = List { items };
+        report.print("BundleValidationList", &list, list_text, |list| of_run(&list.items), session)?;
     }
-    if passed { Ok(()) } else { Err(CliError::Findings) }
+    let last = failures.pop();
+    failures.iter().for_each(|failure| say(&format!("error: {failure}")));
+    match last {
+        Some(failure) => Err(failure),
+        None if passed => Ok(()),
+        None => Err(CliError::Findings),
+    }
 }
 
 /// Checks the bundle and prints its findings to standard error.

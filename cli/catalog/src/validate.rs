@@ -67,6 +67,7 @@ pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliErr
         return args.report.print_rules("CatalogRules", &Rules::new(rules), Rules::text, session);
     }
     args.report.check(rules)?;
+    keeps_errors(&args.report)?;
     let mut folder = None;
     let (mut report, hints) = match Source::parse(&args.catalog)? {
         Source::Directory(root) if is_bundle_dir(&root) => return Err(bundle(&args.catalog)),
@@ -104,6 +105,18 @@ pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliErr
         session,
     )?;
     if passed { Ok(()) } else { Err(CliError::Findings) }
+}
+
+/// Checks that errors of the catalog are not ignored.
+///
+/// # Errors
+/// They are.
+pub(crate) fn keeps_errors(report: &ReportArgs) -> Result<(), CliError> {
+    let errors = RULES.iter().find(|rule| rule.level == Level::Error && report.ignores(rule));
+    errors.map_or(Ok(()), |rule| {
+        let id = rule.id;
+        Err(CliError::usage(format!("--ignore {id}: catalogd does not serve a catalog with these errors")))
+    })
 }
 
 /// Error for a bundle in place of a catalog.

@@ -174,11 +174,13 @@ pub struct Spot {
     pub name: String,
 }
 
-/// Path relative to the working directory, with slashes. Absolute if it is elsewhere.
+/// Path relative to the working directory, with slashes: `.` for the directory itself. Absolute if it is elsewhere and was
+/// given so.
 pub fn relative(path: &Path) -> String {
     let current = std::env::current_dir().unwrap_or_default();
     let path = path.strip_prefix(&current).unwrap_or(path);
     let parts: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+    let parts = if parts.as_os_str().is_empty() { Path::new(".") } else { &parts };
     parts.to_string_lossy().replace(std::path::MAIN_SEPARATOR, "/")
 }
 

@@ -40,6 +40,16 @@ const CHECKED_FORMATS: [&str; 26] = [
     "uuid5",
 ];
 
+/// Reports whether stored values may be invalid in the format `after`. The API server checks the range of numbers, too:
+/// other formats of integers have that of int64.
+fn is_stricter_format(before: &str, after: &str) -> bool {
+    match after {
+        "int32" | "uint32" | "float" => before != after,
+        "uint64" => !["uint32", "uint64"].contains(&before),
+        _ => CHECKED_FORMATS.contains(&after),
+    }
+}
+
 /// Reports whether the property is part of the status, which the operator writes anew.
 fn is_status(path: &str) -> bool {
     path.strip_prefix("^.status").is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -71,7 +81,7 @@ pub(crate) fn of_field(key: &str, old: Schema<'_>, new: Schema<'_>) -> Impact {
     let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
     match key {
         "id" | "$schema" | "title" | "externalDocs" | "example" | "definitions" => Nothing,
-        "format" => unless(CHECKED_FORMATS.contains(&text(after).as_str())),
+        "format" => unless(is_stricter_format(&text(before), &text(after))),
         "exclusiveMaximum" | "exclusiveMinimum" | "uniqueItems" | "x-kubernetes-embedded-resource" => {
             unless(new.flag(key))
         }

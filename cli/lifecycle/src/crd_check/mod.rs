@@ -94,7 +94,7 @@ struct CrdCheck {
 pub(crate) struct CrdResult {
     pub(crate) name: String,
     pub(crate) result: Verdict,
-    /// Error text of the ClusterExtension condition.
+    /// Error text of the ClusterExtension condition, also of ignored findings.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     pub(crate) findings: Vec<FindingDetails>,
@@ -168,6 +168,12 @@ pub async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(), CliErr
     let old = source::read(&args.old, &args.images, session).await?;
     let new = source::read(&args.new, &args.images, session).await?;
     let is_complete = old.is_complete && new.is_complete;
+    let empty = [(&args.old, &old), (&args.new, &new)]
+        .into_iter()
+        .find(|(_, crds)| crds.is_complete && crds.by_name.is_empty());
+    if let Some((argument, _)) = empty {
+        return Err(CliError::operational(format!("{argument} has no CustomResourceDefinition")));
+    }
     if !is_complete && !old.by_name.keys().any(|name| new.by_name.contains_key(name)) {
         let names = |crds: &Crds| listed(&crds.by_name.keys().cloned().collect::<Vec<_>>());
         return Err(CliError::operational(format!(
@@ -200,8 +206,9 @@ fn judge(
 ) -> Result<CrdResult, CliError> {
     let objects = (old.map(|crd| &crd.object), new.map(|crd| &crd.object));
     let mut found = findings_of(objects.0, objects.1)?;
+    let CrdResult { error, .. } = CrdResult::new(name, objects.0, objects.1, &found);
     found.retain(|finding| !args.ignores(rules::rule(finding.check)));
-    let mut result = CrdResult::new(name, objects.0, objects.1, &found);
+    let mut result = CrdResult { error, ..CrdResult::new(name, objects.0, objects.1, &found) };
     let mut added = Vec::new();
     match objects {
         (Some(old), Some(new)) => {
@@ -282,7 +289,9 @@ fn text(check: &CrdCheck) -> String {
         (Verdict::OnlyInOld, removed),
     ] {
         for crd in check.crds.iter().filter(|crd| crd.result == verdict && !words.is_empty()) {
-            text += &format!("{}: {words}\n", crd.name);
+            let ignored = verdict == Verdict::Safe && crd.error.is_some();
+            let except = if ignored { ", except for ignored findings" } else { "" };
+            text += &format!("{}: {words}{except}\n", crd.name);
         }
     }
     // Only counted: an OLD file of a whole cluster contains many.
@@ -296,7 +305,8 @@ fn text(check: &CrdCheck) -> String {
 /// What relaxes the check, if it holds the upgrade.
 fn advice(check: &CrdCheck) -> String {
     let unsafe_crds = || check.crds.iter().filter(|crd| crd.result == Verdict::Unsafe);
-    let findings = || unsafe_crds().flat_map(|crd| &crd.findings);
+    let holds = |finding: &&FindingDetails| ![rules::REMOVED, rules::VANISHED].contains(&finding.check);
+    let findings = || unsafe_crds().flat_map(|crd| &crd.findings).filter(holds);
     let of = |impact| findings().filter(|finding| finding.impact == impact).count();
     let graded =
         [Impact::StoredObjects, Impact::Clients, Impact::Nothing].map(|impact| (of(impact), impact.as_str()));

@@ -1,7 +1,9 @@
 //! CRDs of a file, a bundle, a folder or an image, with their lines.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use olm_cli_core::bundle_source::{self, is_bundle_dir};
 use olm_cli_core::error::CliError;
@@ -36,8 +38,8 @@ pub(super) struct Crd {
     file: Option<String>,
     /// Line, from 1, of its document. `None` within a list.
     line: Option<usize>,
-    /// Text from that line on, for the lines of fields.
-    text: Vec<u8>,
+    /// Text of the file, and its part from that line on, for the lines of fields.
+    text: (Arc<[u8]>, Range<usize>),
 }
 
 impl Crd {
@@ -49,8 +51,8 @@ impl Crd {
     ) -> (Option<String>, Option<usize>) {
         let path = self.path(version, property.unwrap_or_default()).unwrap_or_default();
         let line = self.line.filter(|_| self.file.is_some());
-        let line =
-            line.map(|line| line - 1 + field_lines(&self.text, 1, &[&path]).first().copied().unwrap_or(1));
+        let text = || self.text.0.get(self.text.1.clone()).unwrap_or_default();
+        let line = line.map(|line| line - 1 + field_lines(text(), 1, &[&path]).first().copied().unwrap_or(1));
         (self.file.clone(), line)
     }
 
@@ -139,6 +141,12 @@ fn collect(folder: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), 
     Ok(())
 }
 
+/// Position of the first byte of each line.
+fn line_starts(text: &[u8]) -> Vec<usize> {
+    let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(index, _)| index + 1);
+    std::iter::once(0).chain(ends).collect()
+}
+
 impl Crds {
     fn add_manifest(&mut self, path: &Path, name: &str, text: Vec<u8>) -> Result<(), CliError> {
         if !name.starts_with("manifests/") || name.ends_with('/') {
@@ -150,24 +158,23 @@ impl Crds {
     /// Adds the CRDs of a text, including those in List objects as `kubectl get` prints them.
     fn add(&mut self, shown: &str, file: Option<String>, text: Vec<u8>) -> Result<(), CliError> {
         let limits = Limits { depth: VALUE_DEPTH, ..Limits::default() };
-        let mut stream = Stream::new(text.as_slice(), limits);
+        let text: Arc<[u8]> = text.into();
+        let starts = line_starts(&text);
+        let mut stream = Stream::new(&*text, limits);
         loop {
             let object = stream.next(|json, _| olm_yaml::json::to_value(json));
             let Some(mut object) = object.map_err(|error| CliError::at(shown, error))? else { return Ok(()) };
             match object.get_mut("items").map(Value::take) {
                 Some(Value::Array(items)) => {
                     for item in items {
-                        self.add_object(
-                            shown,
-                            Crd { object: item, file: file.clone(), line: None, text: Vec::new() },
-                        )?;
+                        let text = (Arc::clone(&text), 0..0);
+                        self.add_object(shown, Crd { object: item, file: file.clone(), line: None, text })?;
                     }
                 }
                 _ => {
                     let line = stream.position().line;
-                    let lines = text.split_inclusive(|byte| *byte == b'\n').skip(line.saturating_sub(1));
-                    let is_crd = object["kind"] == "CustomResourceDefinition";
-                    let text = if is_crd { lines.collect::<Vec<_>>().concat() } else { Vec::new() };
+                    let start = starts.get(line.saturating_sub(1)).copied().unwrap_or(text.len());
+                    let text = (Arc::clone(&text), start..text.len());
                     self.add_object(shown, Crd { object, file: file.clone(), line: Some(line), text })?;
                 }
             }

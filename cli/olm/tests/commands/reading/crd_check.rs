@@ -102,3 +102,58 @@ fn invalid_input_fails_with_its_reason() {
     let both = olm(&["crd-check", "-", "-"]);
     assert_eq!((both.code, both.stderr.as_str()), (2, "error: OLD and NEW cannot both be standard input\n"));
 }
+
+#[test]
+fn folders_list_what_vanishes_and_must_have_crds() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = folder.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let crd = |name: &str, versions: &str| {
+        format!(
+            "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {{name: {name}.example.com}}\n\
+             spec: {{group: example.com, scope: Namespaced, names: {{kind: A, plural: {name}}}, versions: [{versions}]}}\n"
+        )
+    };
+    let version = |name: &str, served: bool, size: &str| {
+        format!(
+            "{{name: {name}, served: {served}, storage: {}, schema: {{openAPIV3Schema: {{type: object, properties: \
+             {{size: {{type: integer{size}}}}}}}}}}}",
+            name == "v1"
+        )
+    };
+    let both = |served, size| format!("{}, {}", version("v1", true, size), version("v2", served, ""));
+    write("old/a.yaml", &(crd("as", &both(true, ", format: int64")) + "---\n" + &crd("bs", &both(true, ""))));
+    write("new/a.yaml", &crd("as", &both(false, ", format: int32")));
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut child = command(&[&["crd-check"], arguments].concat());
+        let ran = child.current_dir(folder.path()).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (ran.status.code(), text(ran.stdout) + &text(ran.stderr))
+    };
+    let table = "\
+CRD              VERSION   PROPERTY   CHECK                  BREAKS           CHANGE
+as.example.com   v1        ^.size     unhandled              stored objects   unhandled changes found : Format: \"int64\" -> \"int32\"
+as.example.com   -         -          servedVersionRemoval   clients          version is no longer served: v2
+bs.example.com   -         -          crdRemoval             stored objects   removed: its custom resources are deleted with it
+
+as.example.com: not safe
+bs.example.com: removed
+operator-controller holds the upgrade: 1 break stored objects. With the annotation \
+ext.olm.operatorframework.io/crd-check of the ClusterExtension, `Live` lets existing objects decide, and `Warn` only reports.
+";
+    assert_eq!(run(&["old", "new"]), (Some(3), table.to_owned()));
+    let (code, text) = run(&["old", "new", "--ignore", "unhandled", "--ignore", "servedVersionRemoval"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("as.example.com: safe, except for ignored findings\n"), "{text}");
+    let (code, text) = run(&["old", "new", "-o", "github"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.starts_with("::error file=new/a.yaml,line="), "{text}");
+    for (old, new) in [("old", "empty"), ("empty", "new")] {
+        let message = "error: empty has no CustomResourceDefinition\n".to_owned();
+        assert_eq!(run(&[old, new]), (Some(1), message), "{old} {new}");
+    }
+}
