@@ -1,4 +1,5 @@
-//! Reconcile of an extension: observe → [`decide`] → act → one status write → Events.
+//! Reconcile of an extension: observe → prepare → choose → [`decide`] → act → report (one status write, Events) → verify the
+//! content of its revisions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,60 +37,42 @@ use crate::preflight::CrdVerdict;
 /// Requeue delay of a blocked extension. The cause may end without an event.
 const BLOCKED_RETRY: Duration = Duration::from_secs(600);
 
+/// Result of the preparation of a reconcile.
+enum Prepared {
+    Complete,
+    /// There is nothing else to do now.
+    Ended(Action),
+    /// The failure is reported, and nothing else is done.
+    Stopped(InstallError),
+}
+
 impl ExtensionController {
     /// Reconciles one extension to its spec, or finalizes it.
     pub(super) async fn reconcile(&self, extension: &ClusterExtension) -> Result<Action, ReconcileError> {
-        if self.writes.is_stale(extension) {
-            return Err(ReconcileError::pending(STALE_RETRY));
+        if let Some(action) = self.admit(extension).await? {
+            return Ok(action);
         }
-        if extension.metadata.deletion_timestamp.is_some() {
-            return self.remover().finalize(extension).await;
-        }
-        let is_missing = |name: &&&str| !extension.finalizers().iter().any(|has| has == *name);
-        let missing: Vec<&str> = FINALIZERS.iter().filter(is_missing).copied().collect();
-        if !missing.is_empty() {
-            let mut all = extension.finalizers().to_vec();
-            all.extend(missing.into_iter().map(str::to_owned));
-            self.remover().set_finalizers(extension, &all).await?;
-            return Ok(Action::await_change());
-        }
-        if !self.parts.features.impersonation {
-            warn_of_service_account(extension);
-        }
-        // Without its revisions an installed extension would look like a new one.
-        self.parts.cache.listed().cancelled().await;
         let observed = match self.observe(extension).await {
             Ok(observed) => observed,
             Err(failure) => return self.reporter().fail(extension, failure).await,
         };
-        let active = observed.states.rolling_out.iter().chain(&observed.states.installed);
-        self.parts.bundles.need(&observed.name, active.map(|revision| revision.image.as_str()));
-        match self.adoption.migrate(extension, &observed.sets).boxed().await {
-            Ok(AdoptionState::Complete) => {}
-            Ok(AdoptionState::Pending(note)) => {
-                let note = note.map(|note| ExtensionEvent::normal(rollout_events::ADOPTED, note));
-                self.reporter().publish(extension, &[], note.into_iter().collect());
-                return Ok(Action::await_change());
-            }
-            // The installed bundle is unknown before the adoption, so the status keeps what it reports.
-            Err(failure) => return self.reporter().fail(extension, failure).await,
-        }
-        match self.prepare(&observed).await {
-            Ok(true) => {}
-            Ok(false) => return Err(ReconcileError::pending(CONFLICT_RETRY)),
-            Err(failure) => {
+        match self.prepare(&observed).await? {
+            Prepared::Ended(action) => Ok(action),
+            Prepared::Stopped(failure) => {
                 let outcome = ReconcileOutcome::stopped(failure, &observed.rules);
-                return self.conclude(observed, outcome).await;
+                self.conclude(observed, outcome).await
+            }
+            Prepared::Complete => {
+                let result = self.advance(observed).await;
+                self.parts.bundles.pulls.release_unrequested(&extension.name_any());
+                self.parts.bundles.verifications.release_unrequested(&extension.name_any());
+                result
             }
         }
-        let result = self.resolve_and_act(observed).await;
-        self.parts.bundles.pulls.release_unrequested(&extension.name_any());
-        self.parts.bundles.verifications.release_unrequested(&extension.name_any());
-        result
     }
 
     /// Chooses a bundle, takes the next step and reports it.
-    async fn resolve_and_act(&self, mut observed: ObservedExtension<'_>) -> Result<Action, ReconcileError> {
+    async fn advance(&self, mut observed: ObservedExtension<'_>) -> Result<Action, ReconcileError> {
         let choice = match observed.filter() {
             Ok(filter) => self.resolver().choose(&observed, filter).boxed().await,
             Err(failure) => Err(ResolutionFailure::other(failure, &observed.rules)),
@@ -104,6 +87,30 @@ impl ExtensionController {
         });
         let outcome = self.act(&observed, decision).await?;
         self.conclude(observed, outcome).await
+    }
+
+    /// Finalizes a deleted extension, and gives others their finalizers. `None` if the reconcile goes on.
+    async fn admit(&self, extension: &ClusterExtension) -> Result<Option<Action>, ReconcileError> {
+        if self.writes.is_stale(extension) {
+            return Err(ReconcileError::pending(STALE_RETRY));
+        }
+        if extension.metadata.deletion_timestamp.is_some() {
+            return self.remover().finalize(extension).await.map(Some);
+        }
+        let is_missing = |name: &&&str| !extension.finalizers().iter().any(|has| has == *name);
+        let missing: Vec<&str> = FINALIZERS.iter().filter(is_missing).copied().collect();
+        if !missing.is_empty() {
+            let mut all = extension.finalizers().to_vec();
+            all.extend(missing.into_iter().map(str::to_owned));
+            self.remover().set_finalizers(extension, &all).await?;
+            return Ok(Some(Action::await_change()));
+        }
+        if !self.parts.features.impersonation {
+            warn_of_service_account(extension);
+        }
+        // Without its revisions an installed extension would look like a new one.
+        self.parts.cache.listed().cancelled().await;
+        Ok(None)
     }
 
     async fn observe<'a>(
@@ -135,15 +142,33 @@ impl ExtensionController {
         })
     }
 
-    /// Adopts orphaned revisions of the extension, and annotates its revisions. Returns `false` if the reconcile must
-    /// be repeated, because an object has changed since it was read.
-    async fn prepare(&self, observed: &ObservedExtension<'_>) -> Result<bool, InstallError> {
-        let ObservedExtension { extension, rules, account, sets, .. } = observed;
+    /// Adopts an installation of Helm and orphaned revisions, and annotates the revisions.
+    async fn prepare(&self, observed: &ObservedExtension<'_>) -> Result<Prepared, ReconcileError> {
+        let ObservedExtension { extension, name, rules, account, sets, states, .. } = observed;
+        let active = states.rolling_out.iter().chain(&states.installed);
+        self.parts.bundles.need(name, active.map(|revision| revision.image.as_str()));
+        match self.adoption.migrate(extension, sets).boxed().await {
+            Ok(AdoptionState::Complete) => {}
+            Ok(AdoptionState::Pending(note)) => {
+                let note = note.map(|note| ExtensionEvent::normal(rollout_events::ADOPTED, note));
+                self.reporter().publish(extension, &[], note.into_iter().collect());
+                return Ok(Prepared::Ended(Action::await_change()));
+            }
+            // The installed bundle is unknown before the adoption, so the status keeps what it reports.
+            Err(failure) => return self.reporter().fail(extension, failure).await.map(Prepared::Ended),
+        }
         let uid = extension.metadata.uid.as_deref();
-        Ok(adopt_orphans(&self.parts.client, extension, sets).boxed().await?
-            && mirror(&self.sets, sets.iter().map(Arc::as_ref), rules, uid, account.as_deref())
-                .boxed()
-                .await?)
+        let revisions = || sets.iter().map(Arc::as_ref);
+        let prepared = match adopt_orphans(&self.parts.client, extension, sets).boxed().await {
+            Ok(true) => mirror(&self.sets, revisions(), rules, uid, account.as_deref()).boxed().await,
+            unchanged => unchanged,
+        };
+        match prepared {
+            Ok(true) => Ok(Prepared::Complete),
+            // An object has changed since it was read.
+            Ok(false) => Err(ReconcileError::pending(CONFLICT_RETRY)),
+            Err(failure) => Ok(Prepared::Stopped(failure)),
+        }
     }
 
     /// Takes the next step. An error means that there is nothing to report yet.
@@ -206,66 +231,73 @@ impl ExtensionController {
         self.plans.settle(observed, newest).await
     }
 
-    /// Writes the status, publishes Events, and returns when to reconcile again.
+    /// Reports the outcome, completes the content of the revisions, and returns when to reconcile again.
     async fn conclude(
         &self,
         mut observed: ObservedExtension<'_>,
-        outcome: ReconcileOutcome,
+        mut outcome: ReconcileOutcome,
     ) -> Result<Action, ReconcileError> {
-        let ReconcileOutcome { attempt, mut events, mut resolved, made, mut requeue, unfinished, is_held } =
-            outcome;
-        observed.states.rolling_out.extend(made.as_ref().map(Revision::of));
-        let ObservedExtension { extension, name, rules, states, .. } = &observed;
-        let result = attempt.applied.clone();
+        observed.states.rolling_out.extend(outcome.made.as_ref().map(Revision::of));
+        outcome.is_held |= observed.rules.paused;
+        let (result, is_held, unfinished) =
+            (outcome.attempt.applied.clone(), outcome.is_held, outcome.unfinished);
+        let (made, mut requeue) = (outcome.made.take(), outcome.requeue);
+        let reported = self.report(&observed, outcome).await;
+        // Verifying may pull another bundle, which would replace the pull in progress.
+        let is_pulling = result.as_ref().is_err_and(|failure| failure.class == ErrorClass::Pulling);
+        let is_verified = reported.is_err() || is_pulling || self.verify(&observed, unfinished).await;
+        if let Some(set) = &made {
+            // Wait for the cache: until it holds the revision, another reconcile would not find it.
+            self.parts.cache.until_contains(set).await;
+        } else if reported.is_ok() && is_verified && !unfinished {
+            self.sweep(&observed.name).await;
+        }
+        reported?;
+        if !is_verified {
+            requeue = Some(REQUEUE_DELAY);
+        }
+        if result.is_ok() && !is_held {
+            let applied = Some(observed.extension.metadata.generation);
+            self.memories.with(&observed.name, |memory| memory.applied_generation = applied);
+        }
+        next_action(&observed.name, result, requeue)
+    }
+
+    /// Writes the status, and publishes Events.
+    async fn report(
+        &self,
+        observed: &ObservedExtension<'_>,
+        outcome: ReconcileOutcome,
+    ) -> Result<(), ReconcileError> {
+        let ReconcileOutcome { attempt, mut events, mut resolved, is_held, .. } = outcome;
+        let ObservedExtension { extension, rules, states, .. } = observed;
         let invalid = |fault: &InvalidAnnotation| {
             ExtensionEvent::warning(events::INVALID_ANNOTATION, fault.to_string())
         };
         events.extend(rules.invalid.iter().map(invalid));
         resolved.extend(rules.invalid.is_empty().then_some(events::INVALID_ANNOTATION));
-        let is_held = is_held || rules.paused;
-        let generation = if is_held {
-            self.reporter().applied_generation(extension)
-        } else {
-            extension.metadata.generation
+        let generation = match is_held {
+            true => self.reporter().applied_generation(extension),
+            false => extension.metadata.generation,
         };
         let update = StatusUpdate::Attempted(Box::new(attempt));
-        let next = match self.reporter().write(extension, generation, states, &update).await {
-            Ok(next) => next,
-            Err(failure) => {
-                // Report what was done, even if the status write failed.
-                self.reporter().publish(extension, &resolved, events);
-                if let Some(set) = &made {
-                    self.parts.cache.until_contains(set).await;
-                }
-                return Err(failure);
-            }
-        };
-        let old = observed.status();
-        events.extend(events::of_change(old, &next));
-        events.extend(rollout_events::reached(old, &next));
-        resolved.extend(events::resolved(&next));
-        resolved.extend(rollout_events::resolved(&next));
+        let written = self.reporter().write(extension, generation, states, &update).await;
+        if let Ok(next) = &written {
+            events.extend(events::of_change(observed.status(), next));
+            events.extend(rollout_events::reached(observed.status(), next));
+            resolved.extend(events::resolved(next));
+            resolved.extend(rollout_events::resolved(next));
+        }
+        // What was done is reported even if the status could not be written.
         self.reporter().publish(extension, &resolved, events);
-        // Verifying may pull another bundle, which would replace the pull in progress.
-        let is_pulling = result.as_ref().is_err_and(|failure| failure.class == ErrorClass::Pulling);
-        let is_verified = is_pulling || self.verify(&observed, unfinished).await;
-        if let Some(set) = &made {
-            // Wait for the cache: until it holds the revision, another reconcile would not find it.
-            self.parts.cache.until_contains(set).await;
-        } else if is_verified
-            && !unfinished
-            && let Err(error) = self.ref_secrets.sweep(name, &self.parts.cache.labeled(name)).await
-        {
+        written.map(drop)
+    }
+
+    /// Deletes the content Secrets to which no revision refers.
+    async fn sweep(&self, name: &str) {
+        if let Err(error) = self.ref_secrets.sweep(name, &self.parts.cache.labeled(name)).await {
             tracing::warn!(extension = name, %error, "failed to delete Secrets without owner");
         }
-        if !is_verified {
-            requeue = Some(REQUEUE_DELAY);
-        }
-        if result.is_ok() && !is_held {
-            let applied = Some(extension.metadata.generation);
-            self.memories.with(name, |memory| memory.applied_generation = applied);
-        }
-        next_action(name, result, requeue)
     }
 
     /// Verifies the content of the active revisions, unless it was verified before and no Secret was lost since.
