@@ -9,6 +9,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output::Fields;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::Access;
+use olm_request::HeldMessage;
 use olm_version::quote;
 
 use super::{PlanReport, PlanState, recorded, report};
