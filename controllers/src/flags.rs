@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(parse(&[]).unwrap().upgrade_scope, UpgradeScope::Major);
         assert_eq!(parse(&["--upgrade-scope=minor"]).unwrap().upgrade_scope, UpgradeScope::Minor);
         let error = parse(&["--upgrade-scope=Minor"]).err().unwrap();
-        assert!(error.ends_with("unknown value \"Minor\", allowed are patch, minor, major"), "{error}");
+        assert!(error.ends_with("unknown value \"Minor\", allowed: patch, minor, major"), "{error}");
     }
 
     #[test]

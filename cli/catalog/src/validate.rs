@@ -111,7 +111,7 @@ pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliErr
 ///
 /// # Errors
 /// They are.
-pub(crate) fn keeps_errors(report: &ReportArgs) -> Result<(), CliError> {
+fn keeps_errors(report: &ReportArgs) -> Result<(), CliError> {
     let errors = RULES.iter().find(|rule| rule.level == Level::Error && report.ignores(rule));
     errors.map_or(Ok(()), |rule| {
         let id = rule.id;

@@ -55,8 +55,9 @@ pub(super) fn compare(
 const INSTALLATION: [&str; 8] = ["API", "CRD", "DEPLOY", "KUBE", "OBJ", "RENDER", "V1", "WEBHOOK"];
 /// Errors of these groups that other tools report, while OLM v1 installs the bundle.
 const TOLERATED: [&str; 2] = ["CRD-2", "OBJ-2"];
-/// Warnings about what OLM v1 refuses unless an administrator allows it: dependencies and owned APIServices.
-const OFF_BY_DEFAULT: [&str; 2] = ["V1-1", "V1-4"];
+/// Warnings about what OLM v1 refuses unless an administrator allows it: dependencies, several watched namespaces and owned
+/// APIServices.
+const OFF_BY_DEFAULT: [&str; 3] = ["V1-1", "V1-2", "V1-4"];
 /// Highest number of lint findings in one message.
 const NAMED_FINDINGS: usize = 5;
 

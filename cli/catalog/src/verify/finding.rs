@@ -38,7 +38,7 @@ olm_finding::rules! {
         "The catalog was rendered from another image or edited: render the bundle again."
     INSTALLABLE "CONTENT-5" Error ("--content") "OLM v1 can install the bundle"
         "`bundle validate IMAGE` names file, line and field."
-    DEFAULTS "CONTENT-6" Error ("--content") "the bundle needs nothing that OLM v1 refuses by default: dependencies, owned APIServices"
+    DEFAULTS "CONTENT-6" Error ("--content") "the bundle needs nothing that OLM v1 refuses by default: dependencies, several watched namespaces, owned APIServices"
         "An administrator must turn on a flag or feature gate first: document it, or remove the requirement."
 }
 

@@ -159,7 +159,7 @@ async fn upgrade_of_hardened_installation_refuses_no_write_of_its_extensions() {
     assert_eq!(dry.code, 0, "{dry:?}");
     let created = "rolebinding.rbac.authorization.k8s.io/operator-controller-content created (dry run)\n";
     assert_eq!(dry.stdout.matches(created).count(), PACKAGES.len(), "{dry:?}");
-    assert!(dry.stderr.contains("warning  extensions: stove may need rights"), "{dry:?}");
+    assert!(dry.stderr.contains("warning  extensions: stove may need permissions"), "{dry:?}");
     let exceptions = r#"'{"data":{"cluster-roles":"tide-webhooks","token-secrets":"tide/tide-token"}}'"#;
     assert!(dry.stderr.contains("warning  objects: ") && dry.stderr.contains(exceptions), "{dry:?}");
     assert_eq!(installation.bindings().await, [""; 0]);

@@ -310,7 +310,7 @@ async fn foreign_secret_blocks_and_foreign_leftover_is_adopted() {
     fixture.remove_secret(CA).await;
     fixture.remove_secret(LEAF).await;
     let refused = provider.ensure(&extension, &injections).await.unwrap_err().to_string();
-    assert_eq!(refused, "ClusterExtension \"demo\" is gone");
+    assert_eq!(refused, "ClusterExtension \"demo\" was deleted");
     assert_eq!((fixture.pair(CA).await, fixture.pair(LEAF).await), (None, None));
 }
 

@@ -134,7 +134,7 @@ async fn answer_without_length_or_chunks_is_rejected() {
     let mut catalog = catalogd.catalog("main", "r.example/main@sha256:1");
     set_base(&mut catalog, format!("http://{address}/catalogs/main"));
     let side = CacheFixture::start(cache.path(), &[&catalog]);
-    side.expect_error(&catalog, "a", "the answer has neither a length nor chunks").await;
+    side.expect_error(&catalog, "a", "the response has neither Content-Length nor chunked encoding").await;
 }
 
 // docs/design/resolution.md#address-of-catalogd

@@ -93,10 +93,8 @@ fn csv_version_rules_report_invalid_versions() {
         ),
         (
             good().csv("  minKubeVersion: 1.30.0\n", ""),
-            &[
-                "warning: 7: spec.minKubeVersion: the minimum Kubernetes version is missing; expected a version \
-               such as 1.26.0 [CSV-6]",
-            ],
+            &["note: 7: spec.minKubeVersion: the minimum Kubernetes version is missing; expected a version \
+               such as 1.26.0 [CSV-6]"],
         ),
         (
             good().csv("minKubeVersion: 1.30.0", "minKubeVersion: '1.30'"),
@@ -183,7 +181,7 @@ fn missing_fields_and_invalid_annotations_are_reported() {
         (
             good().csv("strategy: deployment", "strategy: Deployment"),
             &[
-                "warning: 25: spec.install.strategy: \"Deployment\" is ignored: deployments are installed with any strategy \
+                "note: 25: spec.install.strategy: \"Deployment\" is ignored: deployments are installed with any strategy \
                [CSV-12]",
             ],
         ),
@@ -227,7 +225,7 @@ fn alm_examples_must_show_each_provided_api() {
         (
             "",
             &[
-                "warning: 5: metadata.annotations: the annotation alm-examples is missing: add one object of each provided API \
+                "note: 5: metadata.annotations: the annotation alm-examples is missing: add one object of each provided API \
                [CSV-8]",
             ],
         ),
@@ -242,12 +240,12 @@ fn alm_examples_must_show_each_provided_api() {
         ),
         (
             "    alm-examples: '[]'\n",
-            &["warning: 6: PLACE: no example of the provided Lamp of light.example.com/v1 [CSV-8]"],
+            &["note: 6: PLACE: no example of the provided Lamp of light.example.com/v1 [CSV-8]"],
         ),
         (
             "    alm-examples: '[{\"apiVersion\": \"light.example.com/v2\", \"kind\": \"Lamp\"}]'\n",
             &[
-                "warning: 6: PLACE: no example of the provided Lamp of light.example.com/v1 [CSV-8]",
+                "note: 6: PLACE: no example of the provided Lamp of light.example.com/v1 [CSV-8]",
                 "error: 6: PLACE: an example is a Lamp of light.example.com/v2, which the bundle does not provide [CSV-9]",
             ],
         ),
@@ -283,7 +281,7 @@ fn unsupported_olm_v0_features_are_reported() {
                  [{group: g, version: v, kind: K}]\n  customresourcedefinitions:\n",
             ),
             &[
-                "warning: 6: metadata.annotations.alm-examples: no example of the provided A of g.example.com/v1 [CSV-8]",
+                "note: 6: metadata.annotations.alm-examples: no example of the provided A of g.example.com/v1 [CSV-8]",
                 "error: 20: spec.apiservicedefinitions.owned[0]: APIService 'v1.g.example.com' references non-existent \
                  deployment 'gone' [API-1]",
                 "warning: 20: spec.apiservicedefinitions.owned[0]: the APIService of \"A\" (g.example.com) is installed only \

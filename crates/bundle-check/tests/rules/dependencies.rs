@@ -188,7 +188,7 @@ fn constraints_above_size_limits_warn_and_fail() {
         let message = "m".repeat(bytes - value.to_string().len());
         constraint(&format!("{{failureMessage: {message}, gvk: {{group: g, version: v, kind: K}}}}"))
     };
-    let large = "warning: metadata/dependencies.yaml:3: dependencies[0].value: the olm.constraint has more than 65536 bytes, the \
+    let large = "note: metadata/dependencies.yaml:3: dependencies[0].value: the olm.constraint has more than 65536 bytes, the \
                  limit that the product documents [DEP-7]";
     let refused = "error: metadata/dependencies.yaml:3: dependencies[0].value: olm.constraint value is greater than max \
                    constraint size 131072 bytes [DEP-6]";
@@ -244,7 +244,7 @@ fn required_apis_of_csv_are_reported_as_dependencies() {
     assert_eq!(
         findings(&files.with(FILE, &gvk("Other"))),
         [
-            "warning: manifests/csv.yaml:21: ClusterServiceVersion lamp.v1.2.0: spec.customresourcedefinitions.required[0]: \
+            "note: manifests/csv.yaml:21: ClusterServiceVersion lamp.v1.2.0: spec.customresourcedefinitions.required[0]: \
           metadata/dependencies.yaml has no olm.gvk dependency on group: light.example.com, version: v1, kind: Wire [DEP-1]"
         ]
     );

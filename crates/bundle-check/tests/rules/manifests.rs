@@ -10,7 +10,7 @@ fn crd_rules_report_owned_and_shipped_crds() {
         (
             good().csv("      version: v1\n      kind: Lamp\n", "      version: v2\n      kind: Light\n"),
             &[
-                "warning: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations.alm-examples: no \
+                "note: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations.alm-examples: no \
                  example of the provided Light of light.example.com/v2 [CSV-8]",
                 "error: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations.alm-examples: an \
                  example is a Lamp of light.example.com/v1, which the bundle does not provide [CSV-9]",
@@ -151,7 +151,7 @@ fn image_rules_report_tags_and_invalid_references() {
                 "image: quay.io/light/lamp:v1\n  customresource",
             ),
             &[
-                "warning: manifests/csv.yaml:18: ClusterServiceVersion lamp.v1.2.0: spec.relatedImages[0].image: \
+                "note: manifests/csv.yaml:18: ClusterServiceVersion lamp.v1.2.0: spec.relatedImages[0].image: \
                \"quay.io/light/lamp:v1\" has a tag: use a digest [IMG-1]",
             ],
         ),

@@ -70,13 +70,13 @@ fn annotation_rules_report_unknown_channels_paths_and_names() {
         (good().annotations("  operators.operatorframework.io.bundle.channel.default.v1: stable\n", ""), &[]),
         (
             good().annotations("default.v1: stable", "default.v1: fast"),
-            &["warning: metadata/annotations.yaml:7: \
+            &["note: metadata/annotations.yaml:7: \
                annotations[\"operators.operatorframework.io.bundle.channel.default.v1\"]: \"fast\" is not one of the channels \
                beta, stable [ANN-4]"],
         ),
         (
             good().annotations(": manifests/", ": deploy/"),
-            &["warning: metadata/annotations.yaml:3: \
+            &["note: metadata/annotations.yaml:3: \
                annotations[\"operators.operatorframework.io.bundle.manifests.v1\"]: \"deploy/\" is ignored, manifests/ is \
                read: set manifests/ [ANN-5]"],
         ),
@@ -149,7 +149,7 @@ fn property_rules_report_malformed_properties() {
                 "  annotations:\n    olm.properties: '[{\"type\": \"color\", \"value\": \"red\"}]'\n",
             ),
             &[
-                "warning: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations[\"olm.properties\"]: put \
+                "note: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations[\"olm.properties\"]: put \
                  the properties into metadata/properties.yaml [PROP-6]",
             ],
         ),
@@ -158,7 +158,7 @@ fn property_rules_report_malformed_properties() {
             &[
                 "error: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations[\"olm.properties\"]: \
                  expected a JSON list: invalid character ']' looking for beginning of object key string [PROP-3]",
-                "warning: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations[\"olm.properties\"]: put \
+                "note: manifests/csv.yaml:6: ClusterServiceVersion lamp.v1.2.0: metadata.annotations[\"olm.properties\"]: put \
                  the properties into metadata/properties.yaml [PROP-6]",
             ],
         ),

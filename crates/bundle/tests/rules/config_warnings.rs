@@ -40,8 +40,8 @@ install:
             "unknown value \"Bogus\" of field \"deploymentConfig.tolerations.0.operator\"; known values: Equal, \
              Exists, Gt, Lt",
             "unknown value \"Within\" of field \"deploymentConfig.affinity.nodeAffinity.\
-             requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0.matchExpressions.0.operator\": known \
-             are DoesNotExist, Exists, Gt, In, Lt, NotIn",
+             requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.0.matchExpressions.0.operator\"; known \
+             values: DoesNotExist, Exists, Gt, In, Lt, NotIn",
         ]
     );
     for quiet in [json!(null), json!({}), json!({"watchNamespace": "x"}), json!({"deploymentConfig": null})] {

@@ -334,7 +334,7 @@ fn invalid_watch_namespaces_are_refused() {
         (
             ALL_OWN_MULTI,
             Some(json!({"watchNamespace": "install-ns", "watchNamespaces": ["a"]})),
-            "fields \"watchNamespace\" and \"watchNamespaces\" exclude each other".into(),
+            "fields \"watchNamespace\" and \"watchNamespaces\" are mutually exclusive".into(),
         ),
         (MULTI, list(&[]), "field \"watchNamespaces\" must have at least 1 item (len=0)".into()),
         (MULTI, list(&many), "field \"watchNamespaces\" must have at most 50 items (len=51)".into()),

@@ -140,11 +140,10 @@ fn invalid_expression_is_refused_with_path_and_allowed_values() {
 fn second_selection_of_namespaces_is_refused() {
     let mut both = labeled();
     both["watchNamespaces"] = json!(["a"]);
-    let text = "fields \"watchNamespaces\" and \"watchNamespaceSelector\" exclude each other";
+    let text = "fields \"watchNamespaces\" and \"watchNamespaceSelector\" are mutually exclusive";
     assert_eq!(outcome(OWN_MULTI, both.clone(), Some(&["a"])), text);
     both["watchNamespace"] = json!("install-ns");
-    let text =
-        "fields \"watchNamespace\", \"watchNamespaces\" and \"watchNamespaceSelector\" exclude each other";
+    let text = "fields \"watchNamespace\", \"watchNamespaces\" and \"watchNamespaceSelector\" are mutually exclusive";
     assert_eq!(outcome(OWN_MULTI, both, Some(&["a"])), text);
 }
 

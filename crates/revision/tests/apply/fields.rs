@@ -368,7 +368,7 @@ async fn applier_that_keeps_a_dropped_entry_is_named() {
     second.siblings = vec![first.owner.uid.clone()];
     second.probes = Default::default();
     let blocker = fixture.reconcile(&second).await.blocker().unwrap();
-    let remedy = "; .spec.template.spec.containers[name=\"sidecar\"], set by field manager \"gitops\", is in the way: remove \
+    let remedy = "; .spec.template.spec.containers[name=\"sidecar\"], set by field manager \"gitops\", blocks the change: remove \
                   it from the object with `kubectl edit`";
     assert!(blocker.ends_with(remedy), "{blocker}");
 }

@@ -138,7 +138,7 @@ fn plant_uninstallable_bundles(
             csv.replace("{type: AllNamespaces, supported: true}", "{type: MultiNamespace, supported: true}")
         });
         of(objects, minor)["image"] = json!(image);
-        expect("CONTENT-5", minor);
+        expect("CONTENT-6", minor);
     }
     for minor in [15, 164] {
         let dependency =

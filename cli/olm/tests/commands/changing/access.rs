@@ -219,7 +219,7 @@ async fn users_grant_only_what_they_may_do(fixture: &Fixture) {
     // Without verb bind, the API server cannot check a binding to a role that it does not store.
     let ran = as_user(fixture, "bea", &[&named[..], &["--dry-run=server"]].concat()).await;
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stderr.starts_with("note: the binding is printed as computed"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("note: the API server did not validate the binding"), "{}", ran.stderr);
     assert!(ran.stdout.contains(" created (server dry run)\n"), "{}", ran.stdout);
     assert!(ran.stdout.ends_with(" created (dry run)\n"), "{}", ran.stdout);
     let ran = as_user(fixture, "bea", &named).await;

@@ -136,7 +136,7 @@ fn folders_list_what_vanishes_and_must_have_crds() {
     };
     let table = "\
 CRD              VERSION   PROPERTY   CHECK                  BREAKS           CHANGE
-as.example.com   v1        ^.size     unhandled              stored objects   unhandled changes found : Format: \"int64\" -> \"int32\"
+as.example.com   v1        ^.size     unhandled              stored objects   unhandled changes found (Format \"int64\" -> \"int32\")
 as.example.com   -         -          servedVersionRemoval   clients          version is no longer served: v2
 bs.example.com   -         -          crdRemoval             stored objects   removed: its custom resources are deleted with it
 

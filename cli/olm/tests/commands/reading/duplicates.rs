@@ -50,11 +50,11 @@ fn package_that_occurs_twice_is_an_error_of_each_reader() {
     for what in
         ["duplicate package \"lamp\"", "duplicate channel \"stable\"", "duplicate bundle \"lamp.v1.0.0\""]
     {
-        let line = ran.stderr.lines().find(|line| line.contains(what)).unwrap_or_default();
+        let line = ran.stdout.lines().find(|line| line.contains(what)).unwrap_or_default();
         assert!(
             line.contains("v2/lamp.yaml:") && line.contains("; the first one is in v1/lamp.yaml:"),
             "{}",
-            ran.stderr
+            ran.stdout
         );
     }
     let ran = olm(root, "catalog verify all --no-images");
@@ -82,7 +82,8 @@ fn repeated_key_is_a_warning_with_both_lines() {
     let warning = "lamp.yaml:4: document 1: the key \"description\" is also on line 3: only the last value is used: \
                    remove one of the two";
     let ran = olm(root, "validate cat");
-    assert_eq!((ran.code, ran.stderr), (0, format!("warning: {warning}\ncat: 1 warning\n")));
+    let line = format!("warning: cat/{warning} [CATALOG-3]\ncat: 1 warning\n");
+    assert_eq!((ran.code, ran.stdout), (0, line));
     assert_eq!(olm(root, "validate cat --strict").code, 3);
     let ran = olm(root, "validate cat -o json");
     assert!(ran.code == 0 && ran.stdout.contains("\"passed\": true"), "{}", ran.stdout);
@@ -96,11 +97,11 @@ fn repeated_key_is_a_warning_with_both_lines() {
     let ran = olm(root, "validate lost");
     assert_eq!(ran.code, 3);
     assert!(
-        ran.stderr.contains(
+        ran.stdout.contains(
             "lamp.yaml:4: document 1: the key \"schema\" is also on line 1: separate objects with a line `---`"
         ),
         "{}",
-        ran.stderr
+        ran.stdout
     );
 }
 
