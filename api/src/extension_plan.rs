@@ -46,13 +46,13 @@ pub struct ExtensionPlanSpec {
     pub approved: bool,
     /// The plan that is approved. Immutable.
     #[schemars(extend("x-kubernetes-validations" = cel(&[(schema::IMMUTABLE, "plan is immutable")])))]
-    pub plan: Plan,
+    pub plan: PlannedRevision,
 }
 
 /// Changes that a new revision makes. Lists and texts have limits: see truncated.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
+pub struct PlannedRevision {
     /// Name of the ClusterExtension.
     #[schemars(length(min = 1, max = 253))]
     pub extension: String,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Parser};
-use olm_oci::{Config, Limits};
+use olm_oci::{Config, ImageLimits};
 use olm_runtime::Component;
 use olm_runtime::gates::{Gate, Stage};
 use olm_runtime::go_value;
@@ -32,7 +32,7 @@ const CATALOGS: &str = "Catalogs";
 /// Unpacks the images of ClusterCatalogs and serves their content over HTTPS.
 #[derive(Parser, Clone, Debug)]
 #[command(name = "catalogd")]
-pub struct Flags {
+pub struct CatalogdFlags {
     /// Address of the catalog content server
     #[arg(long, default_value = ":8443", value_parser = go_value::listen_address, value_name = "ADDRESS",
           help_heading = CATALOGS)]
@@ -67,14 +67,14 @@ pub struct Flags {
     pub command: Option<ServerCommand>,
 }
 
-impl Flags {
+impl CatalogdFlags {
     /// Validates combinations of flags.
     ///
     /// # Errors
     /// The start-up error text.
     pub fn check(&self) -> Result<(), String> {
         self.service.check(Component::Catalogd)?;
-        Config::new(Limits::CATALOG)
+        Config::new(ImageLimits::CATALOG)
             .apply_flags(&self.service.image_limits, &self.service.registry_deny_cidrs)?;
         match (self.insecure_http, self.service.has_certificate()) {
             (true, true) => {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
     use olm_serving::command_line::parse;
 
-    fn flags(arguments: &[&str]) -> Result<Flags, String> {
+    fn flags(arguments: &[&str]) -> Result<CatalogdFlags, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         parse(&arguments)
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use kube::runtime::reflector;
 use olm_api::ClusterCatalog;
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, CredentialSource, Limits, Puller, RegistrySettings};
+use olm_oci::{Config, CredentialSource, ImageLimits, Puller, RegistrySettings};
 use olm_runtime::events::Events;
 use olm_serving::Service;
 use olm_serving::service::Fatal;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::catalog::{self, Controller, metrics, readiness};
 use crate::content::{MIN_AGE, Store, SweepResult};
-use crate::flags::{Flags, GRAPHQL_GATE, METAS_GATE};
+use crate::flags::{CatalogdFlags, GRAPHQL_GATE, METAS_GATE};
 use crate::http::graphql::{self, GraphQl};
 use crate::http::{CatalogServer, router};
 use crate::webhook;
@@ -28,7 +28,7 @@ const SERVER_CHECK: &str = "catalog-server";
 ///
 /// # Errors
 /// The cache directory cannot be used, or an address is taken.
-pub async fn serve(service: Service, flags: Flags) -> Result<(), Fatal> {
+pub async fn serve(service: Service, flags: CatalogdFlags) -> Result<(), Fatal> {
     // Set before the first await, because probes report these checks from then on.
     service.readiness.not_ready(SERVER_CHECK, "catalog server not yet started");
     service.readiness.not_ready(readiness::CHECK, "catalog content not yet loaded");
@@ -82,13 +82,13 @@ fn pulling(service: &Service, credentials: CredentialSource) -> Result<Config, F
         cas_dir: service.flags.pull_cas_dir(),
         credentials,
         policy: PolicySource::from_env(service.flags.require_signature_policy),
-        ..Config::new(Limits::CATALOG)
+        ..Config::new(ImageLimits::CATALOG)
     };
     config.apply_flags(&service.flags.image_limits, &service.flags.registry_deny_cidrs)?;
     Ok(config)
 }
 
-async fn open_store(flags: &Flags, has_graphql: bool) -> Result<Arc<Store>, Fatal> {
+async fn open_store(flags: &CatalogdFlags, has_graphql: bool) -> Result<Arc<Store>, Fatal> {
     let cache = flags.cache_dir.clone();
     let opened = tokio::task::spawn_blocking(move || {
         Store::open(&cache).map_err(|error| format!("cache directory {}: {error}", cache.display()))
@@ -100,7 +100,7 @@ async fn open_store(flags: &Flags, has_graphql: bool) -> Result<Arc<Store>, Fata
 /// Starts the content server, and the webhook unless TLS is off.
 async fn serve_content(
     service: &Service,
-    flags: &Flags,
+    flags: &CatalogdFlags,
     store: Arc<Store>,
     catalogs: reflector::Store<ClusterCatalog>,
 ) -> Result<(), Fatal> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use catalogd::content::{Snapshot, Store, read_range};
-use olm_fbc::Selector;
+use olm_fbc::MetaSelector;
 use serde_json::Value;
 
 const IMAGE: &str = "r.example/a/b@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
@@ -31,20 +31,21 @@ fn real_catalogs_answer_all_queries_and_reload() {
 
 /// Checks that every line is returned by exactly the queries that match its fields, in order.
 fn check(snapshot: &Snapshot, folder: &Path) {
-    let all = text(snapshot, &Selector::default());
+    let all = text(snapshot, &MetaSelector::default());
     assert_eq!(all.len() as u64, snapshot.data.length);
-    let lines: Vec<(&str, Selector)> = all.split_inclusive('\n').map(|line| (line, fields(line))).collect();
+    let lines: Vec<(&str, MetaSelector)> =
+        all.split_inclusive('\n').map(|line| (line, fields(line))).collect();
     let packages = std::fs::read_dir(folder).unwrap().count();
     assert_eq!(lines.iter().filter(|(_, fields)| fields.schema == "olm.package").count(), packages);
     let mut queries = BTreeSet::new();
-    for (_, Selector { schema, package, name }) in &lines {
+    for (_, MetaSelector { schema, package, name }) in &lines {
         for mask in 1..8 {
             let part = |bit: u8, text: &String| if mask & bit == 0 { String::new() } else { text.clone() };
             queries.insert([part(1, schema), part(2, package), part(4, name)]);
         }
     }
     for [schema, package, name] in queries {
-        let selector = Selector { schema, package, name };
+        let selector = MetaSelector { schema, package, name };
         let found = lines.iter().filter(|(_, fields)| {
             !fields.schema.is_empty() && selector.matches(&fields.schema, &fields.package, &fields.name)
         });
@@ -54,13 +55,13 @@ fn check(snapshot: &Snapshot, folder: &Path) {
     }
 }
 
-fn fields(line: &str) -> Selector {
+fn fields(line: &str) -> MetaSelector {
     let object: Value = serde_json::from_str(line).unwrap();
     let field = |name: &str| object[name].as_str().unwrap_or_default().to_owned();
-    Selector { schema: field("schema"), package: field("package"), name: field("name") }
+    MetaSelector { schema: field("schema"), package: field("package"), name: field("name") }
 }
 
-fn text(snapshot: &Snapshot, selector: &Selector) -> String {
+fn text(snapshot: &Snapshot, selector: &MetaSelector) -> String {
     let mut bytes = Vec::new();
     for range in snapshot.index.ranges(selector) {
         let from = bytes.len();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, Limits};
+use olm_oci::{Config, ImageLimits};
 use olm_resolve::{DependencyMode, UpgradeScope};
 use olm_runtime::Component;
 use olm_serving::command_line::ServerCommand;
@@ -69,7 +69,7 @@ impl Flags {
         let mut config = Config {
             cas_dir: self.service.pull_cas_dir(),
             policy: PolicySource::from_env(self.service.require_signature_policy),
-            ..Config::new(Limits::BUNDLE)
+            ..Config::new(ImageLimits::BUNDLE)
         };
         config.apply_flags(&self.service.image_limits, &self.service.registry_deny_cidrs)?;
         Ok(config)

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use olm_bundle::{Bundle, LoadError};
+use olm_bundle::{BundleContent, BundleLoadError};
 
 const CSV: &[u8] = b"{kind: ClusterServiceVersion, metadata: {name: a.v1}, spec: {}}";
 
@@ -14,10 +14,10 @@ fuzz_target!(|input: &[u8]| {
         ("metadata/annotations.yaml".to_owned(), input.to_vec()),
         ("manifests/csv.yaml".to_owned(), CSV.to_vec()),
     ]);
-    match Bundle::load(&files) {
+    match BundleContent::load(&files) {
         Ok(bundle) => assert_eq!(bundle.name(), "a.v1"),
         Err(error) => {
-            assert!(matches!(error, LoadError::Annotations(_) | LoadError::TooLarge { .. }), "{error}");
+            assert!(matches!(error, BundleLoadError::Annotations(_) | BundleLoadError::TooLarge { .. }), "{error}");
         }
     }
 });

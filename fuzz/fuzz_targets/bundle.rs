@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use olm_bundle::{Bundle, Certificates, RenderOptions, render};
+use olm_bundle::{BundleContent, Certificates, RenderOptions, render};
 
 const ANNOTATIONS: &str = "annotations:\n  operators.operatorframework.io.bundle.package.v1: demo\n";
 
@@ -15,7 +15,7 @@ fuzz_target!(|input: (&[u8], &[u8])| {
         ("manifests/csv.yaml".to_owned(), input.0.to_vec()),
         ("metadata/properties.yaml".to_owned(), input.1.to_vec()),
     ]);
-    if let Ok(bundle) = Bundle::load(&files) {
+    if let Ok(bundle) = BundleContent::load(&files) {
         let options = RenderOptions {
             install_namespace: "demo",
             config: None,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use olm_bundle::{Bundle, Certificates, RenderError, RenderOptions, config_schema, config_warnings, render};
+use olm_bundle::{BundleContent, Certificates, RenderError, RenderOptions, config_schema, config_warnings, render};
 use serde_json::json;
 
 const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
         ("metadata/annotations.yaml".to_owned(), ANNOTATIONS.into()),
         ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
     ]);
-    let bundle = Bundle::load(&files).expect("the bundle is valid");
+    let bundle = BundleContent::load(&files).expect("the bundle is valid");
     let options = RenderOptions {
         install_namespace: "ns",
         config: Some(&config),

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use olm_bundle::{Bundle, Certificates, RenderOptions, render};
+use olm_bundle::{BundleContent, Certificates, RenderOptions, render};
 
 const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
 const CSV: &str = "{kind: ClusterServiceVersion, metadata: {name: a.v1}, spec: {installModes: [{type: AllNamespaces, \
@@ -37,7 +37,7 @@ fn rendered(manifest: &[u8]) -> Option<Vec<serde_json::Value>> {
         operator_condition: false,
         aggregate_api_roles: true,
     };
-    let bundle = Bundle::load(&files).ok()?;
+    let bundle = BundleContent::load(&files).ok()?;
     if bundle.csv_files().len() > 1 {
         return None;
     }

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use libfuzzer_sys::fuzz_target;
-use olm_fbc::{Entry, EntryKind, Folder, Limits, LoadError, load};
+use olm_fbc::{Entry, EntryKind, Folder, LoadLimits, LoadError, load};
 
 struct Ignoring<'a> {
     outer: &'a [u8],
@@ -49,7 +49,7 @@ fuzz_target!(|input: &[u8]| {
     let name = if matches!(name.as_str(), "" | "." | "..") { "b.json".to_owned() } else { name };
     let mut metas = 0;
     let loaded =
-        load(&Ignoring { outer, inner, name }, &Limits::default(), &mut |_| -> Result<(), LoadError> {
+        load(&Ignoring { outer, inner, name }, &LoadLimits::default(), &mut |_| -> Result<(), LoadError> {
             metas += 1;
             Ok(())
         });

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use libfuzzer_sys::fuzz_target;
-use olm_fbc::Selector;
+use olm_fbc::MetaSelector;
 use serde_json::Value;
 
 #[allow(dead_code)]
@@ -28,7 +28,7 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(serde_json::from_slice::<index::Index>(&again).expect("a stored index can be parsed"), index);
 
     let length = index.content_length();
-    check(index.ranges(&Selector::default()), length);
+    check(index.ranges(&MetaSelector::default()), length);
     let blobs: Vec<Range<u64>> = index.blobs().map(|(_, range)| range).collect();
     assert_eq!(blobs.last().map_or(0, |range| range.end), length);
     check(blobs, length);
@@ -40,7 +40,7 @@ fuzz_target!(|input: &[u8]| {
         for package in &texts {
             for name in &texts {
                 let [schema, package, name] = [schema, package, name].map(|text| (*text).to_owned());
-                check(index.ranges(&Selector { schema, package, name }), length);
+                check(index.ranges(&MetaSelector { schema, package, name }), length);
             }
         }
     }

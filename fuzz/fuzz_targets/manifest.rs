@@ -4,11 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use olm_oci::Limits;
+use olm_oci::ImageLimits;
 use olm_oci::fuzzing::{Manifest, manifest};
 
 fuzz_target!(|input: &[u8]| {
-    let limits = Limits { layers: 4, blob_bytes: 1000, ..Limits::CATALOG };
+    let limits = ImageLimits { layers: 4, blob_bytes: 1000, ..ImageLimits::CATALOG };
     let Some(read) = manifest(input, &limits) else { return };
     let value: serde_json::Value = serde_json::from_slice(input).expect("a manifest is JSON");
     assert!(value["layers"].is_null() || value["manifests"].is_null(), "{value}");

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use olm_bundle::{Bundle, LoadError};
+use olm_bundle::{BundleContent, BundleLoadError};
 use olm_yaml::json::canonicalize;
 use serde_json::json;
 
@@ -24,7 +24,7 @@ fuzz_target!(|input: (&str, &[u8])| {
         ("metadata/properties.yaml".to_owned(), file.to_vec()),
         ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
     ]);
-    match Bundle::load(&files) {
+    match BundleContent::load(&files) {
         Ok(bundle) => {
             let merged = bundle.properties().expect("the annotation exists");
             if !file.is_empty() {
@@ -39,9 +39,9 @@ fuzz_target!(|input: (&str, &[u8])| {
         Err(error) => assert!(
             matches!(
                 error,
-                LoadError::PropertiesAnnotation(_)
-                    | LoadError::PropertiesFile(_)
-                    | LoadError::TooLarge { .. }
+                BundleLoadError::PropertiesAnnotation(_)
+                    | BundleLoadError::PropertiesFile(_)
+                    | BundleLoadError::TooLarge { .. }
             ),
             "{error}"
         ),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
-use olm_bundle::{Bundle, Certificates, RenderOptions, injections, install_checks, losses, render, validate};
+use olm_bundle::{BundleContent, Certificates, RenderOptions, injections, install_checks, losses, render, validate};
 use serde_json::Value;
 
 mod shapes;
@@ -39,10 +39,10 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
         ("manifests/others.yaml".to_owned(), others.join("\n---\n").into_bytes()),
     ]);
-    let loaded = Bundle::load(&files);
+    let loaded = BundleContent::load(&files);
     losses(&csv, 10);
     let Ok(bundle) = loaded else {
-        assert_eq!(loaded.err(), Bundle::load(&files).err());
+        assert_eq!(loaded.err(), BundleContent::load(&files).err());
         return Ok(());
     };
     let options = RenderOptions {
@@ -58,7 +58,7 @@ fn run(input: &mut Unstructured<'_>) -> Result<()> {
         aggregate_api_roles: true,
     };
     let rendered = render(&bundle, &options);
-    let again = Bundle::load(&files).ok();
+    let again = BundleContent::load(&files).ok();
     let again = again.as_ref().map(|bundle| render(bundle, &options));
     assert_eq!(again.as_ref(), Some(&rendered));
     if let Err(error) = &rendered {

@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use olm_oci::Limits;
+use olm_oci::ImageLimits;
 use olm_oci::fuzzing::unpack;
 
 const BLOCK: usize = 512;
@@ -18,12 +18,12 @@ fuzz_target!(|input: &[u8]| {
     if mode & 1 == 1 {
         layers.chunks_exact_mut(BLOCK).filter(|block| block[257..262] == *b"ustar").for_each(put_right);
     }
-    let limits = Limits {
+    let limits = ImageLimits {
         unpacked_bytes: 1 << 20,
         kept_bytes: 1 << 16,
         files: 100,
         file_bytes: 1 << 15,
-        ..Limits::BUNDLE
+        ..ImageLimits::BUNDLE
     };
     let half = (layers.len() / 2).next_multiple_of(BLOCK).min(layers.len());
     let layers = if mode & 2 == 2 { vec![&layers[..half], &layers[half..]] } else { vec![&layers[..]] };

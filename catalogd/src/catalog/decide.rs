@@ -50,7 +50,7 @@ pub struct ObservedCatalog<'a> {
 
 /// The next step for a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum NextStep {
     /// Do nothing.
     Nothing,
     /// Availability mode `Unavailable`: remove the content, write the status, remove our finalizer.
@@ -69,7 +69,7 @@ pub enum Decision {
         reason: &'static str,
     },
     /// Verify the held content by the signature policy, then take this step.
-    Verify(Box<Decision>),
+    Verify(Box<NextStep>),
     /// Write the status of served content, and requeue after the time.
     Publish(Option<Duration>),
     /// Follower: pull the content of this digest reference.
@@ -79,37 +79,37 @@ pub enum Decision {
 }
 
 /// Chooses the next step. The checks stand in the order of docs/design/catalogd.md#reconcile-order.
-pub fn decide(observed: ObservedCatalog<'_>) -> Decision {
+pub fn decide(observed: ObservedCatalog<'_>) -> NextStep {
     let catalog = observed.catalog;
     if !observed.leading {
         return follow(catalog, observed.held);
     }
     let is_ours = has_finalizer(catalog);
     if catalog.spec.availability_mode == Some(AvailabilityMode::Unavailable) {
-        return Decision::Withdraw;
+        return NextStep::Withdraw;
     }
     if catalog.metadata.deletion_timestamp.is_some() {
-        return if is_ours { Decision::Finalize } else { Decision::Nothing };
+        return if is_ours { NextStep::Finalize } else { NextStep::Nothing };
     }
     if !is_ours || !has_name_label(catalog) {
-        return Decision::Adopt;
+        return NextStep::Adopt;
     }
     let image = match image(catalog) {
         Ok(image) => image,
-        Err(message) => return Decision::Refuse(message),
+        Err(message) => return NextStep::Refuse(message),
     };
     let record = observed.record.filter(|record| record.uid == catalog.metadata.uid);
     let next = match observed.template {
-        Some(Err(_)) if observed.held.is_some() => Decision::Publish(None),
+        Some(Err(_)) if observed.held.is_some() => NextStep::Publish(None),
         Some(Err(_)) => {
             let image = effective_reference(catalog, &image.ref_, observed.template).to_owned();
-            Decision::Unpack { image, reason: NO_CONTENT }
+            NextStep::Unpack { image, reason: NO_CONTENT }
         }
         Some(Ok(reference)) => poll(&observed, image, reference, record),
         None => poll(&observed, image, &image.ref_, record),
     };
     let is_unverified = observed.held.is_some() && !observed.verified;
-    if is_unverified { Decision::Verify(Box::new(next)) } else { next }
+    if is_unverified { NextStep::Verify(Box::new(next)) } else { next }
 }
 
 /// Unpacks `reference` if there is a reason for it. `image` has the interval of its polls.
@@ -118,7 +118,7 @@ fn poll(
     image: &ImageSource,
     reference: &str,
     record: Option<&UnpackRecord>,
-) -> Decision {
+) -> NextStep {
     let catalog = observed.catalog;
     let due = poll_due(image, record, observed.now);
     let reason = match observed.held {
@@ -131,19 +131,19 @@ fn poll(
         }
         Some(_) if refresh_is_due(catalog, record) => "refresh was requested",
         Some(_) if due == Some(Duration::ZERO) => "poll duration has elapsed",
-        Some(_) => return Decision::Publish(due),
+        Some(_) => return NextStep::Publish(due),
     };
-    Decision::Unpack { image: reference.to_owned(), reason }
+    NextStep::Unpack { image: reference.to_owned(), reason }
 }
 
 /// The next step of a follower: hold exactly the content that the status names. Without a status it keeps what it has: a
 /// former leader may not have seen the one that it wrote.
-fn follow(catalog: &ClusterCatalog, held: Option<&str>) -> Decision {
+fn follow(catalog: &ClusterCatalog, held: Option<&str>) -> NextStep {
     match served_reference(catalog) {
-        Some(reference) if held == Some(reference) => Decision::Nothing,
-        Some(reference) => Decision::Mirror(reference.to_owned()),
-        None if held.is_some() && catalog.condition(types::SERVING).is_some() => Decision::Drop,
-        None => Decision::Nothing,
+        Some(reference) if held == Some(reference) => NextStep::Nothing,
+        Some(reference) => NextStep::Mirror(reference.to_owned()),
+        None if held.is_some() && catalog.condition(types::SERVING).is_some() => NextStep::Drop,
+        None => NextStep::Nothing,
     }
 }
 
@@ -282,8 +282,8 @@ mod tests {
         ObservedCatalog { catalog, template: None, held, verified, record, leading: true, now: clock(0) }
     }
 
-    fn unpack(reason: &'static str) -> Decision {
-        Decision::Unpack { image: "r.example/a/b:v1".to_owned(), reason }
+    fn unpack(reason: &'static str) -> NextStep {
+        NextStep::Unpack { image: "r.example/a/b:v1".to_owned(), reason }
     }
 
     #[test]
@@ -295,25 +295,25 @@ mod tests {
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let unavailable = json!({"spec": {"availabilityMode": "Unavailable"}});
         let rows = [
-            ("new", json!({"metadata": {"finalizers": []}}), None, None, Decision::Adopt),
+            ("new", json!({"metadata": {"finalizers": []}}), None, None, NextStep::Adopt),
             (
                 "label wrong",
                 json!({"metadata": {"labels": {labels::METADATA_NAME: "x"}}}),
                 Some(DIGEST),
                 None,
-                Decision::Adopt,
+                NextStep::Adopt,
             ),
             ("nothing held", json!({}), None, None, unpack("no stored content found for this catalog")),
-            ("restart, content held", json!({}), Some(DIGEST), None, Decision::Publish(None)),
+            ("restart, content held", json!({}), Some(DIGEST), None, NextStep::Publish(None)),
             ("restart, polled", poll.clone(), Some(DIGEST), None, due()),
-            ("steady", poll.clone(), Some(DIGEST), record(2, Some(-3)), Decision::Publish(minutes(7))),
+            ("steady", poll.clone(), Some(DIGEST), record(2, Some(-3)), NextStep::Publish(minutes(7))),
             ("poll due", poll.clone(), Some(DIGEST), record(2, Some(-10)), due()),
             (
                 "clock went back",
                 poll.clone(),
                 Some(DIGEST),
                 record(2, Some(5)),
-                Decision::Publish(minutes(10)),
+                NextStep::Publish(minutes(10)),
             ),
             ("interval added", poll, Some(DIGEST), record(2, None), due()),
             ("spec changed", json!({}), Some(DIGEST), record(1, None), changed()),
@@ -324,14 +324,14 @@ mod tests {
                 None,
                 changed(),
             ),
-            ("deleted", deleted, Some(DIGEST), record(2, None), Decision::Finalize),
-            ("unavailable", unavailable, Some(DIGEST), record(2, None), Decision::Withdraw),
+            ("deleted", deleted, Some(DIGEST), record(2, None), NextStep::Finalize),
+            ("unavailable", unavailable, Some(DIGEST), record(2, None), NextStep::Withdraw),
             (
                 "no image",
                 json!({"spec": {"source": {"type": "Http"}}}),
                 None,
                 None,
-                Decision::Refuse("terminal error: unknown source type \"Http\"".to_owned()),
+                NextStep::Refuse("terminal error: unknown source type \"Http\"".to_owned()),
             ),
         ];
         for (title, change, held, record, expect) in rows {
@@ -354,28 +354,28 @@ mod tests {
         // Only finalizers of other controllers remain.
         let mut foreign = catalog(deleted.clone());
         foreign.metadata.finalizers = Some(vec!["example.org/x".to_owned()]);
-        assert_eq!(decide(observed(&foreign, None)), Decision::Nothing);
+        assert_eq!(decide(observed(&foreign, None)), NextStep::Nothing);
         // Unavailable is checked before deletion.
         let mut both = catalog(deleted);
         both.spec.availability_mode = Some(AvailabilityMode::Unavailable);
-        assert_eq!(decide(observed(&both, None)), Decision::Withdraw);
+        assert_eq!(decide(observed(&both, None)), NextStep::Withdraw);
         let mut nil = catalog(json!({}));
         nil.spec.source.image = None;
         let message = "terminal error: error parsing ClusterCatalog \"cat\", image source is nil";
-        assert_eq!(decide(observed(&nil, None)), Decision::Refuse(message.to_owned()));
+        assert_eq!(decide(observed(&nil, None)), NextStep::Refuse(message.to_owned()));
     }
 
     #[test]
     fn unverified_content_is_verified_before_next_step() {
-        let verify = |next: Decision| Decision::Verify(Box::new(next));
+        let verify = |next: NextStep| NextStep::Verify(Box::new(next));
         let polled = json!({"spec": {"source": {"image": {"pollIntervalMinutes": 5}}}});
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
         let rows = [
-            (json!({}), Some(DIGEST), verify(Decision::Publish(None))),
+            (json!({}), Some(DIGEST), verify(NextStep::Publish(None))),
             (polled, Some(DIGEST), verify(unpack("poll duration has elapsed"))),
             (json!({}), None, unpack("no stored content found for this catalog")),
-            (json!({"spec": {"availabilityMode": "Unavailable"}}), Some(DIGEST), Decision::Withdraw),
-            (deleted, Some(DIGEST), Decision::Finalize),
+            (json!({"spec": {"availabilityMode": "Unavailable"}}), Some(DIGEST), NextStep::Withdraw),
+            (deleted, Some(DIGEST), NextStep::Finalize),
         ];
         for (change, held, expect) in rows {
             let catalog = catalog(change);
@@ -399,11 +399,11 @@ mod tests {
         let refresh = unpack("refresh was requested");
         let rows = [
             ("x", record(2, None), &refresh),
-            ("x", Some(followed("x")), &Decision::Publish(None)),
+            ("x", Some(followed("x")), &NextStep::Publish(None)),
             ("y", Some(followed("x")), &refresh),
             // After a restart the times decide.
-            ("x", None, &Decision::Publish(None)),
-            ("1970-01-12T13:46:40Z", None, &Decision::Publish(None)),
+            ("x", None, &NextStep::Publish(None)),
+            ("1970-01-12T13:46:40Z", None, &NextStep::Publish(None)),
             ("1970-01-12T13:46:41Z", None, &refresh),
         ];
         for (value, record, expect) in rows {
@@ -434,12 +434,12 @@ mod tests {
         );
         let unreported = ClusterCatalog { status: None, ..catalog(json!({})) };
         let rows = [
-            (&serving, None, Decision::Mirror(DIGEST.to_owned())),
-            (&serving, Some(other), Decision::Mirror(DIGEST.to_owned())),
-            (&serving, Some(DIGEST), Decision::Nothing),
-            (&stopped, Some(DIGEST), Decision::Drop),
-            (&stopped, None, Decision::Nothing),
-            (&unreported, Some(DIGEST), Decision::Nothing),
+            (&serving, None, NextStep::Mirror(DIGEST.to_owned())),
+            (&serving, Some(other), NextStep::Mirror(DIGEST.to_owned())),
+            (&serving, Some(DIGEST), NextStep::Nothing),
+            (&stopped, Some(DIGEST), NextStep::Drop),
+            (&stopped, None, NextStep::Nothing),
+            (&unreported, Some(DIGEST), NextStep::Nothing),
         ];
         for (catalog, held, expect) in rows {
             let observed = ObservedCatalog { leading: false, ..observe(catalog, held, false, None) };

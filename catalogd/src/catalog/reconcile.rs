@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::controller::{Controller, Reconciled};
 use super::decide::{
-    Decision, ObservedCatalog, UnpackRecord, decide, has_finalizer, poll_interval, refresh_requested,
+    NextStep, ObservedCatalog, UnpackRecord, decide, has_finalizer, poll_interval, refresh_requested,
 };
 use super::notices::{self, Notice};
 use super::reference::{effective_reference, image};
@@ -45,42 +45,42 @@ impl Controller {
             leading: self.is_leading(),
             now: Instant::now(),
         });
-        if !matches!(decision, Decision::Unpack { .. } | Decision::Verify(_) | Decision::Mirror(_)) {
+        if !matches!(decision, NextStep::Unpack { .. } | NextStep::Verify(_) | NextStep::Mirror(_)) {
             self.unpacks.release(&name);
         }
         match decision {
-            Decision::Nothing => Ok(settled(catalog, None)),
-            Decision::Adopt => self.adopt(catalog).await,
-            Decision::Withdraw => self.remove(catalog, &Outcome::Withdrawn).await,
-            Decision::Finalize => self.remove(catalog, &Outcome::Removed).await,
-            Decision::Refuse(message) => self.fail(catalog, &message, true, &Signature::Unchanged).await,
-            Decision::Publish(after) => self.publish(catalog, after).await,
-            Decision::Unpack { image, reason } => {
+            NextStep::Nothing => Ok(settled(catalog, None)),
+            NextStep::Adopt => self.adopt(catalog).await,
+            NextStep::Withdraw => self.remove(catalog, &Outcome::Withdrawn).await,
+            NextStep::Finalize => self.remove(catalog, &Outcome::Removed).await,
+            NextStep::Refuse(message) => self.fail(catalog, &message, true, &Signature::Unchanged).await,
+            NextStep::Publish(after) => self.publish(catalog, after).await,
+            NextStep::Unpack { image, reason } => {
                 tracing::info!(catalog = name, image, "unpack required: {reason}");
                 match self.in_background(catalog, false, Some(&image)).await? {
                     Ok(refresh) => self.unpacked(catalog, image, refresh).await,
                     Err(error) => self.not_unpacked(catalog, &error).await,
                 }
             }
-            Decision::Verify(next) => {
+            NextStep::Verify(next) => {
                 let image =
-                    if let Decision::Unpack { image, .. } = &*next { Some(image.as_str()) } else { None };
+                    if let NextStep::Unpack { image, .. } = &*next { Some(image.as_str()) } else { None };
                 match (self.in_background(catalog, true, image).await?, *next) {
-                    (Ok(refresh), Decision::Unpack { image, .. }) => {
+                    (Ok(refresh), NextStep::Unpack { image, .. }) => {
                         self.unpacked(catalog, image, refresh).await
                     }
-                    (Ok(_), Decision::Publish(after)) => self.publish(catalog, after).await,
+                    (Ok(_), NextStep::Publish(after)) => self.publish(catalog, after).await,
                     (Ok(_), _) => Ok(Reconciled::default()),
                     (Err(error), _) => self.not_unpacked(catalog, &error).await,
                 }
             }
-            Decision::Mirror(reference) => {
+            NextStep::Mirror(reference) => {
                 match self.in_background(catalog, false, Some(&reference)).await? {
                     Ok(_) => Ok(settled(catalog, None)),
                     Err(error) => Err(ReconcileError::new(&error, error.is_terminal())),
                 }
             }
-            Decision::Drop => {
+            NextStep::Drop => {
                 self.drop_content(&name).await.map_err(ReconcileError::retry)?;
                 Ok(settled(catalog, None))
             }

@@ -3,10 +3,10 @@
 use olm_api::ClusterCatalog;
 use olm_api::cluster_catalog::{CatalogSourceType, ImageSource};
 use olm_api::conditions::types;
-use olm_oci::TemplateError;
+use olm_oci::ImageTemplateError;
 
 /// Reference of an image template, or the reason why it has none.
-pub type Resolution = Result<String, TemplateError>;
+pub type Resolution = Result<String, ImageTemplateError>;
 
 /// The image source, or the message of the terminal error (docs/design/catalogd.md#reconcile-order).
 pub fn image(catalog: &ClusterCatalog) -> Result<&ImageSource, String> {

@@ -117,7 +117,7 @@ mod tests {
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
-    use super::super::decide::{Decision, ObservedCatalog, UnpackRecord, decide};
+    use super::super::decide::{NextStep, ObservedCatalog, UnpackRecord, decide};
     use super::super::reference::effective_reference;
     use super::super::status::{Outcome, next};
     use super::*;
@@ -203,8 +203,8 @@ mod tests {
                 now: Instant::now(),
             });
             let image = match decision {
-                Decision::Unpack { image, .. } => Some(image),
-                Decision::Publish(_) => None,
+                NextStep::Unpack { image, .. } => Some(image),
+                NextStep::Publish(_) => None,
                 other => panic!("{title}: {other:?}"),
             };
             assert_eq!(image, expected, "{title}");

@@ -2,7 +2,7 @@
 
 use olm_oci::PullError;
 
-use crate::content::WriteError;
+use crate::content::ContentWriteError;
 
 /// An earlier failure that every attempt with the same image repeats.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub(super) enum UnpackError {
     #[error("source catalog content: {0}")]
     Pull(#[from] PullError),
     #[error("error storing fbc: {0}")]
-    Store(#[from] WriteError),
+    Store(#[from] ContentWriteError),
     /// The same image failed before and is not pulled again.
     #[error("{}", .0.message)]
     KnownFailure(ContentError),

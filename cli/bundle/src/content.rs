@@ -10,7 +10,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs};
 use olm_fbc::{EntryKind, Folder};
-use olm_oci::{BUNDLE_FOLDERS, Limits, Reference, unpack_layers};
+use olm_oci::{BUNDLE_FOLDERS, ImageLimits, Reference, unpack_layers};
 use olm_pack::{Image, is_image, read_layout, read_whole_layout};
 use olm_version::quote;
 
@@ -47,7 +47,7 @@ fn tests(root: &Path, known: &BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<Stri
     if !folder.root().join(TESTS).symlink_metadata().is_ok_and(|metadata| metadata.is_dir()) {
         return Ok(found);
     }
-    let limits = Limits::BUNDLE;
+    let limits = ImageLimits::BUNDLE;
     let mut left = limits.kept_bytes.saturating_sub(known.values().map(|content| content.len() as u64).sum());
     let mut pending = vec![PathBuf::from(TESTS)];
     while let Some(directory) = pending.pop() {
@@ -91,7 +91,7 @@ pub(super) async fn of_layout(layout: &Path) -> Result<(Image, BundleFiles), Cli
 /// Files of the bundle in an image.
 async fn files_of(image: &Image, layout: &Path) -> Result<BundleFiles, CliError> {
     let layers = image.layers.iter().map(|layer| layer.blob.clone()).collect();
-    let files = unpack_layers(layers, &FOLDERS, Limits::BUNDLE).await;
+    let files = unpack_layers(layers, &FOLDERS, ImageLimits::BUNDLE).await;
     let files = files.map_err(|error| CliError::at(layout.display(), error.unmarked()))?;
     let origin = layout.display().to_string();
     require_bundle(&files, &origin)?;

@@ -12,7 +12,7 @@ use olm_cli_core::output::FormatArgs;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs};
 use olm_fbc::{EntryKind, Folder};
-use olm_oci::Limits;
+use olm_oci::ImageLimits;
 use serde::Serialize;
 
 use super::content;
@@ -133,7 +133,7 @@ fn difference(files: &BTreeMap<String, Vec<u8>>, directory: &Path) -> io::Result
                 return Ok(Some(path));
             };
             let mut content = Vec::new();
-            folder.open(&path)?.take(Limits::BUNDLE.file_bytes + 1).read_to_end(&mut content)?;
+            folder.open(&path)?.take(ImageLimits::BUNDLE.file_bytes + 1).read_to_end(&mut content)?;
             if content != *expected {
                 return Ok(Some(path));
             }

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use clap::Args;
 use olm_bundle::{BundleKind, KINDS};
-use olm_bundle_check::{Finding, Identity, KubernetesMinor, Level, Place, check, rules};
+use olm_bundle_check::{BundleFinding, BundlePlace, Identity, KubernetesMinor, Level, check, rules};
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{List, Table, counted, printable};
 use olm_cli_core::progress::say;
-use olm_cli_core::report::{Case, Report, ReportArgs, Rules, Spot, relative, summary};
+use olm_cli_core::report::{Case, ReportArgs, RuleList, RunReport, Spot, relative, summary};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
 use serde::Serialize;
@@ -139,13 +139,13 @@ struct Validation {
     /// Number of findings that are not listed because their rule has too many.
     omitted: usize,
     /// Files are relative to the root of the bundle.
-    findings: Vec<Finding>,
+    findings: Vec<BundleFinding>,
 }
 
 impl Validation {
     fn new(source: &str, read: BundleFiles, args: &ValidateArgs) -> Self {
         let report = check(&read.files, args.k8s_version);
-        let is_kept = |finding: &Finding| !args.report.ignores(finding.rule);
+        let is_kept = |finding: &BundleFinding| !args.report.ignores(finding.rule);
         let findings: Vec<_> = report.findings.into_iter().filter(is_kept).collect();
         let count = |level| findings.iter().filter(|one| one.level == level).count();
         let (errors, warnings) = (count(Level::Error), count(Level::Warning));
@@ -163,7 +163,7 @@ impl Validation {
     }
 
     /// File or folder below the working directory. `None` for an image.
-    fn file(&self, place: &Place) -> Option<String> {
+    fn file(&self, place: &BundlePlace) -> Option<String> {
         self.digest.is_none().then(|| relative(&Path::new(&self.source).join(&place.file)))
     }
 
@@ -174,7 +174,7 @@ impl Validation {
 
     /// Findings and their number. Nothing without findings.
     fn text(&self) -> String {
-        let line = |finding: &Finding| {
+        let line = |finding: &BundleFinding| {
             let mut finding = finding.clone();
             if !finding.place.file.is_empty() {
                 finding.place.file = self.file(&finding.place).unwrap_or(finding.place.file);
@@ -194,10 +194,10 @@ fn list_text(list: &List<Validation>) -> String {
     texts + &format!("{}: {failed} failed\n", counted(list.items.len(), "bundle"))
 }
 
-fn report_of(items: &[Validation], strict: bool) -> Report {
+fn report_of(items: &[Validation], strict: bool) -> RunReport {
     let case = |one: &Validation| {
-        let spot = |finding: &Finding| {
-            let Place { file, line, object, field } = &finding.place;
+        let spot = |finding: &BundleFinding| {
+            let BundlePlace { file, line, object, field } = &finding.place;
             let path = one.file(&finding.place);
             let inner = path.is_none().then_some(file).filter(|file| !file.is_empty());
             let names = inner.into_iter().chain(object).chain(field).map(String::as_str);
@@ -207,7 +207,7 @@ fn report_of(items: &[Validation], strict: bool) -> Report {
         let findings = one.findings.iter().map(spot).collect();
         Case { suite: "bundles".to_owned(), name: one.source.clone(), findings }
     };
-    Report {
+    RunReport {
         tool: "olm bundle validate",
         rules: rules().collect(),
         fails: Some(if strict { Level::Warning } else { Level::Error }),
@@ -218,14 +218,14 @@ fn report_of(items: &[Validation], strict: bool) -> Report {
 #[derive(Debug, Serialize)]
 struct BundleRules {
     #[serde(flatten)]
-    rules: Rules,
+    rules: RuleList,
     /// Kinds of objects that a bundle may ship.
     kinds: Vec<&'static BundleKind>,
 }
 
 impl BundleRules {
     fn all() -> Self {
-        Self { rules: Rules::new(rules()), kinds: KINDS.iter().filter(|kind| kind.shipped).collect() }
+        Self { rules: RuleList::new(rules()), kinds: KINDS.iter().filter(|kind| kind.shipped).collect() }
     }
 
     fn text(&self) -> String {

@@ -11,7 +11,7 @@ use olm_api::{ClusterCatalog, Condition, annotations};
 use olm_cli_core::change::{self, Completion, FIELD_MANAGER};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_oci::{Reference, Selector};
 use olm_version::quote;
 use serde_json::json;
@@ -21,7 +21,7 @@ use serde_json::json;
 /// # Errors
 /// The API server does not return it.
 pub async fn find(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     session: &Session,
 ) -> Result<Option<ClusterCatalog>, CliError> {
@@ -35,7 +35,7 @@ pub async fn find(
 /// # Errors
 /// The catalog does not exist, is not served, or has another tag or a digest.
 pub(crate) async fn check_refresh(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     reference: &Reference,
     session: &Session,
@@ -73,7 +73,7 @@ fn refresh_problem(catalog: &ClusterCatalog, reference: &Reference) -> Option<St
 /// # Errors
 /// The API server refuses the annotation, or there is no such catalog.
 pub(crate) async fn request_refresh(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     session: &Session,
 ) -> Result<(), CliError> {
@@ -92,7 +92,7 @@ pub(crate) async fn request_refresh(
 /// # Errors
 /// The catalog does not exist, or is not served within `limit`.
 pub(crate) async fn wait(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     digest: Option<&str>,
     limit: Duration,

@@ -12,7 +12,7 @@ use olm_api::{ClusterCatalog, labels};
 use olm_cli_core::change::{self, ChangeArgs, DryRun, FIELD_MANAGER, WriteResult, WrittenObject};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Cluster, ClusterArgs};
+use olm_cli_core::source::{ClusterArgs, ClusterConnection};
 use olm_version::quote;
 
 use super::cluster_catalog;
@@ -91,7 +91,7 @@ fn catalog(args: &CreateArgs) -> ClusterCatalog {
 
 /// Creates the catalog if there is none of this name.
 async fn write(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     desired: &ClusterCatalog,
     dry_run: Option<DryRun>,
     session: &Session,

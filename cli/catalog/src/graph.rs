@@ -11,11 +11,11 @@ use olm_cli_core::output::Format;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::SourceArgs;
 use olm_fbc::{Channel, Meta};
-use olm_resolve::{Indexing, Offer, Origin};
+use olm_resolve::{Indexing, Offer, UpgradeOrigin};
 use serde::Serialize;
 
 use super::classic_chain::{chain, heads};
-use super::graph_decision::{Decision, DecisionInputs};
+use super::graph_decision::{DecisionInputs, GraphDecision};
 use super::graph_path::{Path, cut};
 use super::package::{CatalogPackage, read_single_package, shown_version};
 use super::{graph_svg, graph_text};
@@ -150,7 +150,7 @@ pub struct Graph {
     pub path: Option<Path>,
     /// Choice of the v1 resolver, for the drawing.
     #[serde(skip)]
-    pub decision: Option<Decision>,
+    pub decision: Option<GraphDecision>,
 }
 
 /// Bundle of the graph.
@@ -263,7 +263,7 @@ impl Graph {
         let version = package.version(&path.from).unwrap_or_default();
         let installed = Some((path.from.as_str(), version.as_str()));
         let inputs = DecisionInputs { channel: self.channel.as_deref(), version: None, installed };
-        self.decision = Some(Decision::new(package, inputs));
+        self.decision = Some(GraphDecision::new(package, inputs));
     }
 }
 
@@ -304,7 +304,7 @@ impl<'a> Selection<'a> {
     }
 
     /// Entries that let `to` follow `origin`.
-    fn by(&self, origin: &Origin<'_>, to: &Offer) -> Vec<EdgeRuleUse> {
+    fn by(&self, origin: &UpgradeOrigin<'_>, to: &Offer) -> Vec<EdgeRuleUse> {
         let offered = |channel: &str| {
             let chains = self.chains.as_ref();
             chains.is_none_or(|chains| chains.get(channel).is_some_and(|chain| chain.contains(&to.name())))
@@ -389,8 +389,8 @@ impl<'a> Selection<'a> {
 }
 
 /// Bundle as the start of an upgrade. `None` if its version is invalid, which stops the resolver.
-fn origin(offer: &Offer) -> Option<Origin<'_>> {
-    offer.version().ok().map(|version| Origin { name: offer.name(), version: version.clone() })
+fn origin(offer: &Offer) -> Option<UpgradeOrigin<'_>> {
+    offer.version().ok().map(|version| UpgradeOrigin { name: offer.name(), version: version.clone() })
 }
 
 #[cfg(test)]
@@ -408,7 +408,7 @@ mod tests {
     fn packages(root: &Path) -> Vec<CatalogPackage> {
         let mut metas: Vec<Meta> = Vec::new();
         let folder = DirectoryFolder::open(root).unwrap();
-        olm_fbc::load::<CliError>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
+        olm_fbc::load::<CliError>(&folder, &olm_fbc::LoadLimits::default(), &mut |meta| {
             metas.push(meta);
             Ok(())
         })

@@ -25,7 +25,7 @@ pub struct DecisionInputs<'a> {
 
 /// Choice of the resolver among the bundles of one catalog.
 #[derive(Debug)]
-pub struct Decision {
+pub struct GraphDecision {
     /// Chosen bundle.
     pub chosen: Option<String>,
     /// Text of the resolver's error.
@@ -42,7 +42,7 @@ pub(crate) struct Reason {
     pub(crate) text: String,
 }
 
-impl Decision {
+impl GraphDecision {
     /// Asks the resolver.
     pub fn new(package: &CatalogPackage, inputs: DecisionInputs<'_>) -> Self {
         let channels: Vec<String> = inputs.channel.map(str::to_owned).into_iter().collect();
@@ -81,7 +81,7 @@ impl Graph {
     pub fn decided(package: &CatalogPackage, inputs: DecisionInputs<'_>) -> Result<Self, CliError> {
         let mut graph = Self::new(package, inputs.channel, Semantics::V1)?;
         graph.path = upgrade_path(package, inputs);
-        graph.decision = Some(Decision::new(package, inputs));
+        graph.decision = Some(GraphDecision::new(package, inputs));
         Ok(graph)
     }
 }

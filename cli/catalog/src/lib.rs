@@ -38,7 +38,7 @@ use olm_cli_core::session::Session;
 pub use serve::{default_name, named};
 
 use crate::author::{add, build, deprecate, dockerfile, init, promote, push, template};
-use crate::validate::ValidateArgs;
+use crate::validate::CatalogValidateArgs;
 
 /// Subcommands of `olm catalog`.
 #[derive(Debug, Subcommand)]
@@ -56,13 +56,13 @@ pub enum CatalogCommand {
     Graph(graph::GraphArgs),
     /// Print all objects of a catalog or bundle as one stream
     #[command(long_about = render::ABOUT)]
-    Render(render::RenderArgs),
+    Render(render::CatalogRenderArgs),
     /// Compare two catalogs, and find installed bundles that lose their upgrades
     #[command(long_about = diff::ABOUT)]
-    Diff(diff::DiffArgs),
+    Diff(diff::CatalogDiffArgs),
     /// Check a catalog; the same as `validate`
     #[command(long_about = validate::ABOUT)]
-    Validate(ValidateArgs),
+    Validate(CatalogValidateArgs),
     /// Check a catalog with its upgrade paths and images
     #[command(long_about = verify::ABOUT)]
     Verify(verify::VerifyArgs),
@@ -95,10 +95,10 @@ pub enum CatalogCommand {
     Prune(prune::PruneArgs),
     /// Build the image of a catalog
     #[command(long_about = build::ABOUT)]
-    Build(build::BuildArgs),
+    Build(build::CatalogBuildArgs),
     /// Push a catalog to a registry
     #[command(long_about = push::ABOUT)]
-    Push(push::PushArgs),
+    Push(push::CatalogPushArgs),
     /// Sign a catalog image, and attach an SBOM or provenance
     #[command(long_about = crate::sign::ABOUT)]
     Sign(Box<crate::sign::SignArgs>),

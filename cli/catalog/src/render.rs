@@ -30,7 +30,7 @@ notation. A directory needs the reference of its image. --migrate-level brings t
   {olm} catalog render quay.io/operatorhubio/catalog:latest -o yaml > catalog.yaml
   {olm} catalog render ./catalog --migrate-level bundle-object-to-csv-metadata
   {olm} catalog render ./bundle --image registry.example.com/team/my-operator-bundle:v1.0.0 >> catalog/my-operator/catalog.json")]
-pub struct RenderArgs {
+pub struct CatalogRenderArgs {
     #[command(flatten)]
     source: SourceArgs,
     /// Image reference of a bundle that is a directory; {{.Package}}, {{.Name}} and {{.Version}} are replaced by those of
@@ -52,7 +52,7 @@ pub struct RenderArgs {
 ///
 /// # Errors
 /// The source cannot be read.
-pub(crate) async fn run(args: RenderArgs, session: &mut Session) -> Result<(), CliError> {
+pub(crate) async fn run(args: CatalogRenderArgs, session: &mut Session) -> Result<(), CliError> {
     let metas = match Source::parse(&args.source.source)? {
         Source::Directory(root) if is_bundle_dir(&root) => {
             vec![meta(&bundle_object(&root, args.image.as_deref())?)?]

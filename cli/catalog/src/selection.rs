@@ -11,8 +11,8 @@ use olm_cli_core::names::is_label;
 use olm_cli_core::output::counted;
 use olm_cli_core::progress::say;
 use olm_fbc::{
-    Bundle, Entry, EntryKind, Folder, Form, Limits, Meta, PackageSubset, Report, SCHEMA_BUNDLE,
-    SmallerCatalog, Subset, SubsetError, subset, validate_folder,
+    Bundle, Entry, EntryKind, Folder, Form, LoadLimits, Meta, PackageSubset, SCHEMA_BUNDLE, SmallerCatalog,
+    Subset, SubsetError, ValidationReport, subset, validate_folder,
 };
 use olm_resolve::{Gvk, Provider, Requirement};
 use olm_version::{Range, quote};
@@ -221,7 +221,7 @@ pub(super) fn catalog_files(
     source: &str,
     metas: Vec<Meta>,
     form: Form,
-    before: &Report,
+    before: &ValidationReport,
 ) -> Result<BTreeMap<String, Vec<u8>>, CliError> {
     let mut packages: BTreeMap<String, Vec<Meta>> = BTreeMap::new();
     for meta in metas {
@@ -242,7 +242,7 @@ pub(super) fn catalog_files(
         olm_fbc::write(metas, form, &mut text).map_err(CliError::operational)?;
         files.0.insert(path, text);
     }
-    let report = validate_folder(&files, &Limits::default(), false);
+    let report = validate_folder(&files, &LoadLimits::default(), false);
     let added = report.errors_since(before);
     if !added.is_empty() {
         added.iter().for_each(|finding| say(&finding_line(finding)));

@@ -9,10 +9,10 @@ use olm_cli_core::classic_kinds;
 use olm_cli_core::error::CliError;
 use olm_cli_core::manifest::syntax_advice;
 use olm_cli_core::output::printable;
-use olm_cli_core::report::{Case, ReportArgs, Rules, Spot, relative, summary};
+use olm_cli_core::report::{Case, ReportArgs, RuleList, Spot, relative, summary};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs, Source};
-use olm_fbc::{Finding, Folder as _, Limits, RULES, Report};
+use olm_fbc::{CatalogFinding, Folder as _, LoadLimits, RULES, ValidationReport};
 use olm_finding::Level;
 use olm_oci::ImageLabels;
 use serde::Serialize;
@@ -39,7 +39,7 @@ const MAX_HINTED: u64 = 1 << 20;
   {olm} validate ./catalog -o github            # annotates lines of a pull request
   {olm} validate registry.example.com/team/catalog:v1 -o json
   {olm} validate --rules")]
-pub struct ValidateArgs {
+pub struct CatalogValidateArgs {
     /// A directory or an image reference
     #[arg(
         value_name = "DIR|IMAGE",
@@ -61,10 +61,10 @@ pub struct ValidateArgs {
 ///
 /// # Errors
 /// The catalog cannot be read, or has findings.
-pub async fn run(args: ValidateArgs, session: &mut Session) -> Result<(), CliError> {
+pub async fn run(args: CatalogValidateArgs, session: &mut Session) -> Result<(), CliError> {
     let rules = RULES.iter().map(|declared| &declared.rule);
     if args.report.rules {
-        return args.report.print_rules("CatalogRules", &Rules::new(rules), Rules::text, session);
+        return args.report.print_rules("CatalogRules", &RuleList::new(rules), RuleList::text, session);
     }
     args.report.check(rules)?;
     keeps_errors(&args.report)?;
@@ -126,17 +126,17 @@ fn bundle(name: &str) -> CliError {
 
 /// Report, and hints for objects that belong to no catalog.
 fn check(
-    args: &ValidateArgs,
+    args: &CatalogValidateArgs,
     folder: &DirectoryFolder,
     session: &Session,
-) -> Result<(Report, Vec<String>), CliError> {
+) -> Result<(ValidationReport, Vec<String>), CliError> {
     let _step = session.progress.step(format!("checking {}", args.catalog));
-    let report = olm_fbc::validate_folder(folder, &Limits::default(), args.strict);
+    let report = olm_fbc::validate_folder(folder, &LoadLimits::default(), args.strict);
     session.check()?;
     let mut hints = Vec::new();
     if !report.findings.is_empty() {
         // A load error is already in the report.
-        let _: Result<(), CliError> = olm_fbc::load(folder, &Limits::default(), &mut |meta| {
+        let _: Result<(), CliError> = olm_fbc::load(folder, &LoadLimits::default(), &mut |meta| {
             if meta.schema.is_empty() {
                 hints.extend(classic_kinds::hint(&meta.blob));
             }
@@ -149,7 +149,7 @@ fn check(
 }
 
 /// Hint for a file whose YAML cannot be parsed, such as a value to quote, with its place.
-fn syntax_hint(folder: &DirectoryFolder, finding: &Finding) -> Option<String> {
+fn syntax_hint(folder: &DirectoryFolder, finding: &CatalogFinding) -> Option<String> {
     let origin = finding.origin.as_ref().filter(|_| finding.message.contains("YAML"))?;
     let mut text = String::new();
     folder.open(&origin.file).ok()?.take(MAX_HINTED).read_to_string(&mut text).ok()?;
@@ -158,7 +158,7 @@ fn syntax_hint(folder: &DirectoryFolder, finding: &Finding) -> Option<String> {
 }
 
 /// Finding as a line of text.
-pub(crate) fn finding_line(finding: &Finding) -> String {
+pub(crate) fn finding_line(finding: &CatalogFinding) -> String {
     format!("{}: {}", finding.severity.name(), printable(&finding.to_string()))
 }
 
@@ -168,7 +168,7 @@ struct ValidationResult {
     passed: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<ErrorMessage>,
-    findings: Vec<Finding>,
+    findings: Vec<CatalogFinding>,
     /// Catalog as given.
     #[serde(skip)]
     catalog: String,
@@ -188,8 +188,8 @@ struct ErrorMessage {
 
 impl ValidationResult {
     fn new(
-        args: &ValidateArgs,
-        report: Report,
+        args: &CatalogValidateArgs,
+        report: ValidationReport,
         passed: bool,
         hints: Vec<String>,
         folder: Option<PathBuf>,
@@ -206,7 +206,7 @@ impl ValidationResult {
         if self.findings.is_empty() {
             return String::new();
         }
-        let line = |finding: &Finding| {
+        let line = |finding: &CatalogFinding| {
             let mut finding = finding.clone();
             if let (Some(folder), Some(origin)) = (&self.folder, &mut finding.origin) {
                 origin.file = Path::new(&relative(&folder.join(&origin.file))).into();
@@ -218,18 +218,18 @@ impl ValidationResult {
         lines.chain(hints).collect::<String>() + &format!("{}: {}\n", self.catalog, levels(&self.findings))
     }
 
-    fn report(&self) -> olm_cli_core::report::Report {
-        let spot = |finding: &Finding| {
+    fn report(&self) -> olm_cli_core::report::RunReport {
+        let spot = |finding: &CatalogFinding| {
             let origin = finding.origin.as_ref().filter(|origin| !origin.file.as_os_str().is_empty());
             let path =
                 origin.zip(self.folder.as_ref()).map(|(origin, folder)| relative(&folder.join(&origin.file)));
             let line = path.as_ref().and(origin).map(|origin| origin.line.max(1));
             let kept = if path.is_some() { None } else { finding.origin.clone() };
-            let message = Finding { origin: kept, ..finding.clone() }.to_string();
+            let message = CatalogFinding { origin: kept, ..finding.clone() }.to_string();
             olm_finding::Finding::new(finding.rule, Spot { file: path, line, name: String::new() }, message)
         };
         let findings = self.findings.iter().map(spot).collect();
-        olm_cli_core::report::Report {
+        olm_cli_core::report::RunReport {
             tool: "olm validate",
             rules: RULES.iter().map(|declared| &declared.rule).collect(),
             fails: Some(self.fails),
@@ -239,6 +239,6 @@ impl ValidationResult {
 }
 
 /// `2 errors, 1 warning`
-pub(crate) fn levels(findings: &[Finding]) -> String {
+pub(crate) fn levels(findings: &[CatalogFinding]) -> String {
     summary(findings.iter().map(|finding| finding.severity), 0)
 }

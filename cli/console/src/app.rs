@@ -8,7 +8,7 @@ use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use tokio::sync::Semaphore;
 
 use super::catalog::Library;
@@ -73,7 +73,7 @@ impl Console {
     /// A source is invalid.
     pub(super) fn in_cluster(
         args: &ConsoleArgs,
-        base: &Arc<Cluster>,
+        base: &Arc<ClusterConnection>,
         session: &Session,
     ) -> Result<Self, CliError> {
         let library = Library::new(&args.catalogs, args.access.connected_to(base))?;

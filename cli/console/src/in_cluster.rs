@@ -9,12 +9,12 @@ use clap::Args;
 use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Cluster, ClusterArgs};
+use olm_cli_core::source::{ClusterArgs, ClusterConnection};
 use olm_runtime::metrics::Metrics;
 use olm_serving::ephemeral::EphemeralPair;
 use olm_serving::https::{HttpServer, RustlsConfig};
 use olm_serving::serving_certificate::{CertificateSource, ServingCertificate};
-use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
+use olm_serving::tls_profile::{ProfileName, TlsProfile, TlsVersion};
 use tokio_util::sync::CancellationToken;
 
 use super::app::{App, router};
@@ -62,7 +62,7 @@ impl InClusterArgs {
     ///
     /// # Errors
     /// The process is in no pod, or the CA cannot be read.
-    pub(super) fn base(&self, cluster: &ClusterArgs) -> Result<Cluster, CliError> {
+    pub(super) fn base(&self, cluster: &ClusterArgs) -> Result<ClusterConnection, CliError> {
         let variable = |name| {
             let missing =
                 |_| CliError::operational(format!("--in-cluster: ${name} is not set: run it in a pod"));
@@ -91,7 +91,7 @@ impl InClusterArgs {
 
     /// TLS with a certificate that is read again when its files change.
     async fn tls(&self, session: &Session) -> Result<RustlsConfig, CliError> {
-        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]);
+        let profile = TlsProfile::new(ProfileName::Intermediate, TlsVersion::Tls12, &[], &[]);
         let names = self.host.iter().map(|name| name.trim_matches(['[', ']']).to_owned()).collect();
         let source = CertificateSource::FilesOrEphemeral {
             certificate: self.tls_cert.clone(),

@@ -10,7 +10,7 @@ use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::api::{Api, PostParams};
 use olm_cli_core::access_review::is_allowed;
 use olm_cli_core::error::CliError;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_pack::digest_of;
 use olm_runtime::cluster::{describe, within_deadline};
 use olm_version::quote;
@@ -28,7 +28,7 @@ const CONCURRENT: usize = 8;
 /// Users of the cluster. The console has no credentials itself.
 pub(super) struct Users {
     /// Connection without credentials.
-    base: Arc<Cluster>,
+    base: Arc<ClusterConnection>,
     answers: Answers,
     reviews: Semaphore,
 }
@@ -38,13 +38,13 @@ pub(super) struct Users {
 pub(super) struct User {
     pub(super) name: String,
     /// Connection with the token.
-    pub(super) cluster: Arc<Cluster>,
+    pub(super) cluster: Arc<ClusterConnection>,
     /// Digest of the token.
     key: String,
 }
 
 impl Users {
-    pub(super) fn new(base: Arc<Cluster>) -> Self {
+    pub(super) fn new(base: Arc<ClusterConnection>) -> Self {
         Self { base, answers: Answers::default(), reviews: Semaphore::new(CONCURRENT) }
     }
 

@@ -19,7 +19,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use maud::{DOCTYPE, Markup, html};
 use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use serde::Deserialize;
 
 use super::app::{App, Console};
@@ -43,7 +43,7 @@ const CSRF_FIELD: &str = "csrf";
 /// Source of the user's rights.
 pub(super) enum Identity {
     /// Connection of the kubeconfig, if the console uses a cluster. The printed address contains the secret.
-    Local(Option<Arc<Cluster>>),
+    Local(Option<Arc<ClusterConnection>>),
     /// Users of the cluster of the pod, each with a token.
     Users(Users),
 }
@@ -51,7 +51,7 @@ pub(super) enum Identity {
 /// User of a request.
 #[derive(Clone)]
 pub(crate) struct Visitor {
-    cluster: Option<Arc<Cluster>>,
+    cluster: Option<Arc<ClusterConnection>>,
     access: Arc<Access>,
     csrf: String,
     /// User of a console in the cluster.
@@ -74,7 +74,7 @@ impl Visitor {
     }
 
     /// Connection with the rights of the user. `None` if the console uses no cluster.
-    pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
+    pub(crate) fn cluster(&self) -> Option<&Arc<ClusterConnection>> {
         self.cluster.as_ref()
     }
 

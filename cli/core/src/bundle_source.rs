@@ -7,7 +7,7 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use olm_oci::{BUNDLE_FOLDERS, CATALOG_LABEL, ImageLabels, Limits, PullError, Puller, Reference};
+use olm_oci::{BUNDLE_FOLDERS, CATALOG_LABEL, ImageLabels, ImageLimits, PullError, Puller, Reference};
 use olm_version::quote;
 
 use crate::error::{CliError, Code};
@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::source::{ImageArgs, local_directory};
 
 /// Largest bundle directory, all files together. A cluster pulls no larger image.
-const MAX_BUNDLE: u64 = Limits::BUNDLE.kept_bytes;
+const MAX_BUNDLE: u64 = ImageLimits::BUNDLE.kept_bytes;
 
 /// Uninterpreted bundle content.
 #[derive(Debug)]
@@ -96,8 +96,8 @@ pub fn read_bundle_dir(root: &Path) -> Result<BTreeMap<String, Vec<u8>>, CliErro
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
                 return Err(CliError::at(path.display(), "the name is not UTF-8"));
             };
-            if files.len() as u64 == Limits::BUNDLE.files {
-                let why = format!("the bundle has more than {} files", Limits::BUNDLE.files);
+            if files.len() as u64 == ImageLimits::BUNDLE.files {
+                let why = format!("the bundle has more than {} files", ImageLimits::BUNDLE.files);
                 return Err(CliError::at(root.display(), why));
             }
             check_link(&path, &inside)?;
@@ -187,7 +187,7 @@ pub async fn pull_folders(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<(BTreeMap<String, Vec<u8>>, String), CliError> {
-    let puller = Puller::new(images.config(reference, Limits::BUNDLE)?);
+    let puller = Puller::new(images.config(reference, ImageLimits::BUNDLE)?);
     let step = session.progress.step(format!("resolving {reference}"));
     let pull = async {
         let image = puller.resolve(reference).await?;
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn bundle_directory_over_image_limits_is_rejected() {
         let many = read_after(|root| {
-            for number in 0..Limits::BUNDLE.files {
+            for number in 0..ImageLimits::BUNDLE.files {
                 fs::write(root.join(format!("manifests/{number}.yaml")), "").unwrap();
             }
         });

@@ -9,7 +9,7 @@ use olm_resolve::{DependencyMode, UpgradeScope};
 use crate::error::{CliError, Code};
 use crate::progress::say;
 use crate::session::Session;
-use crate::source::Cluster;
+use crate::source::ClusterConnection;
 
 /// Name of the Deployment in every install file (docs/design/operations.md#names-and-labels).
 const DEPLOYMENT: &str = "operator-controller-controller-manager";
@@ -19,7 +19,7 @@ const OFF: &str = "SingleOwnNamespaceInstallSupport=false,DeploymentConfig=false
 
 /// Arguments of the controller.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Controller {
+pub struct ControllerArgs {
     /// Values of `--feature-gates`.
     pub gates: Vec<String>,
     /// Value of `--dependency-mode`.
@@ -28,13 +28,13 @@ pub struct Controller {
     pub upgrade_scope: Option<UpgradeScope>,
 }
 
-impl Controller {
+impl ControllerArgs {
     /// Reads the controller's arguments from its Deployment. If it cannot be read, prints a warning and assumes the
     /// most permissive gates.
     ///
     /// # Errors
     /// A signal arrived.
-    pub async fn read(cluster: &Cluster, session: &Session) -> Result<Self, CliError> {
+    pub async fn read(cluster: &ClusterConnection, session: &Session) -> Result<Self, CliError> {
         let namespace = cluster.namespace();
         let api: Api<Deployment> = Api::namespaced(cluster.client().clone(), namespace);
         let what = format!("Deployment {namespace}/{DEPLOYMENT}");
@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn controller_arguments_are_parsed_in_both_flag_forms() {
         let of = |arguments: &[&str]| {
-            Controller::of_arguments(&arguments.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+            ControllerArgs::of_arguments(&arguments.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
         };
         let controller = of(&[
             "--feature-gates=A=true,B=false",
@@ -136,9 +136,9 @@ mod tests {
             (format!("{cert_manager}=false,{openshift}=false"), Certificates::None),
             (format!("{cert_manager}=false, {openshift}=false,{builtin}=true"), Certificates::Builtin),
         ] {
-            let controller = Controller::of_arguments(&[format!("--feature-gates={gates}")]);
+            let controller = ControllerArgs::of_arguments(&[format!("--feature-gates={gates}")]);
             assert_eq!(controller.certificates(), expected, "{gates}");
         }
-        assert_eq!(Controller::default().certificates(), Certificates::Builtin);
+        assert_eq!(ControllerArgs::default().certificates(), Certificates::Builtin);
     }
 }

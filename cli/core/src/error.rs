@@ -107,7 +107,7 @@ macro_rules! operational_errors {
     )*};
 }
 
-operational_errors!(olm_bundle::LoadError, olm_fbc::LoadError, olm_pack::PackError, serde_json::Error);
+operational_errors!(olm_bundle::BundleLoadError, olm_fbc::LoadError, olm_pack::PackError, serde_json::Error);
 
 impl From<olm_oci::PullError> for CliError {
     fn from(error: olm_oci::PullError) -> Self {

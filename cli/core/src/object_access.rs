@@ -9,7 +9,7 @@ use kube::api::{
 };
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use kube::discovery::Scope;
-use olm_revision::cluster::Reason;
+use olm_revision::cluster::ApiErrorReason;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_runtime::cluster::{list_all, present, within_deadline};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ use crate::change::{self, FIELD_MANAGER};
 use crate::error::CliError;
 use crate::output::qualified;
 use crate::session::Session;
-use crate::source::Cluster;
+use crate::source::ClusterConnection;
 
 /// Page size of list calls.
 const PAGE: u32 = 200;
@@ -82,7 +82,7 @@ pub enum Dependents {
 
 /// Client for the objects of a cluster.
 pub struct ObjectAccess<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a ClusterConnection,
     session: &'a Session,
     kinds: KubeCluster,
     /// Set if no write is stored.
@@ -97,12 +97,12 @@ fn gvk(api_version: &str, kind: &str) -> GroupVersionKind {
 
 impl<'a> ObjectAccess<'a> {
     /// Access for one command. In a dry run, the API server validates writes and stores none.
-    pub fn new(cluster: &'a Cluster, session: &'a Session, dry_run: bool) -> Self {
+    pub fn new(cluster: &'a ClusterConnection, session: &'a Session, dry_run: bool) -> Self {
         Self { cluster, session, kinds: KubeCluster::new(cluster.client().clone()), dry_run }
     }
 
     /// Cluster of the objects.
-    pub fn cluster(&self) -> &'a Cluster {
+    pub fn cluster(&self) -> &'a ClusterConnection {
         self.cluster
     }
 
@@ -115,7 +115,9 @@ impl<'a> ObjectAccess<'a> {
     async fn resource(&self, gvk: &GroupVersionKind) -> Result<Option<(ApiResource, Scope)>, CliError> {
         match self.session.interruptible(self.kinds.discover(gvk)).await? {
             Ok(found) => Ok(Some(found)),
-            Err(error) if matches!(error.reason, Reason::UnknownKind | Reason::NotFound) => Ok(None),
+            Err(error) if matches!(error.reason, ApiErrorReason::UnknownKind | ApiErrorReason::NotFound) => {
+                Ok(None)
+            }
             Err(error) => Err(CliError::operational(format!("cannot look up kind {}: {error}", gvk.kind))),
         }
     }

@@ -106,7 +106,7 @@ impl ReportArgs {
         kind: &'static str,
         result: &T,
         text: impl FnOnce(&T) -> String,
-        report: impl FnOnce(&T) -> Report,
+        report: impl FnOnce(&T) -> RunReport,
         session: &mut Session,
     ) -> Result<(), CliError> {
         let text = match (self.format(), self.output) {
@@ -121,11 +121,11 @@ impl ReportArgs {
 
 /// Rules as a document or as a table.
 #[derive(Debug, Serialize)]
-pub struct Rules {
+pub struct RuleList {
     rules: Vec<&'static Rule>,
 }
 
-impl Rules {
+impl RuleList {
     /// These rules.
     pub fn new(rules: impl Iterator<Item = &'static Rule>) -> Self {
         Self { rules: rules.collect() }
@@ -141,7 +141,7 @@ impl Rules {
 
 /// Findings of one run.
 #[derive(Debug)]
-pub struct Report {
+pub struct RunReport {
     /// Command, such as `olm bundle validate`.
     pub tool: &'static str,
     /// All rules of the command.
@@ -197,7 +197,7 @@ pub fn summary(levels: impl Iterator<Item = Level>, omitted: usize) -> String {
     if parts.is_empty() { "no findings".to_owned() } else { parts.join(", ") }
 }
 
-impl Report {
+impl RunReport {
     fn findings(&self) -> impl Iterator<Item = &Finding<Spot>> {
         self.cases.iter().flat_map(|case| &case.findings)
     }

@@ -3,7 +3,7 @@
 //! that works. A text that the API server would admit by mistake, and the controller would reject at each reconcile, is
 //! rejected in the same way.
 //!
-//! Pure: takes a text, returns a constraint or a [`VersionError`].
+//! Pure: takes a text, returns a constraint or a [`VersionExpressionError`].
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ const FIELD: &str = "spec.source.catalog.version";
 
 /// Rejected version expression. Displays the message, the position and the rewrite, one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VersionError {
+pub struct VersionExpressionError {
     /// Text as given.
     text: String,
     /// Message of the API server, or of the controller where the API server would admit the text.
@@ -29,7 +29,7 @@ pub struct VersionError {
     rewrite: Option<String>,
 }
 
-impl fmt::Display for VersionError {
+impl fmt::Display for VersionExpressionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
         if let Some(pointer) = &self.pointer {
@@ -41,8 +41,8 @@ impl fmt::Display for VersionError {
     }
 }
 
-impl From<VersionError> for CliError {
-    fn from(error: VersionError) -> Self {
+impl From<VersionExpressionError> for CliError {
+    fn from(error: VersionExpressionError) -> Self {
         Self::usage(error.to_string())
     }
 }
@@ -50,26 +50,30 @@ impl From<VersionError> for CliError {
 /// Parses a version expression that both the API server and the controller accept.
 ///
 /// # Errors
-/// See [`VersionError`].
-pub fn check(text: &str) -> Result<Constraint, VersionError> {
-    let refuse =
-        |message: String| VersionError { text: text.to_owned(), message, pointer: None, rewrite: None };
+/// See [`VersionExpressionError`].
+pub fn check(text: &str) -> Result<Constraint, VersionExpressionError> {
+    let refuse = |message: String| VersionExpressionError {
+        text: text.to_owned(),
+        message,
+        pointer: None,
+        rewrite: None,
+    };
     let admission = Admission::new().map_err(|fault| refuse(format!("the pattern of {FIELD}: {fault}")))?;
     let parsed = Constraint::parse(text);
     if text.trim().is_empty() {
         let rewrite = Some("omit the version to allow any".to_owned());
-        return Err(VersionError { rewrite, ..refuse(invalid_value(text)) });
+        return Err(VersionExpressionError { rewrite, ..refuse(invalid_value(text)) });
     }
     let rewrite = || rewrite(&admission, text, parsed.as_ref().ok());
     if text.chars().count() > VERSION_MAX_CHARACTERS {
         let message = format!("{FIELD}: Too long: may not be more than {VERSION_MAX_CHARACTERS} bytes");
-        return Err(VersionError { rewrite: rewrite(), ..refuse(message) });
+        return Err(VersionExpressionError { rewrite: rewrite(), ..refuse(message) });
     }
     if !admission.admits(text) {
         // Of two faults at one position, the grammar's message comes first: it is more specific.
         let faults = Constraint::fault_in(text).into_iter().chain([admission.fault_in(text)]);
         let pointer = faults.min_by_key(|pointer| pointer.at.start);
-        return Err(VersionError { pointer, rewrite: rewrite(), ..refuse(invalid_value(text)) });
+        return Err(VersionExpressionError { pointer, rewrite: rewrite(), ..refuse(invalid_value(text)) });
     }
     parsed.clone().map_err(|fault| {
         let message = format!(
@@ -77,7 +81,7 @@ pub fn check(text: &str) -> Result<Constraint, VersionError> {
              rejects it at each retry",
             quote(text)
         );
-        VersionError { pointer: Constraint::fault_in(text), rewrite: rewrite(), ..refuse(message) }
+        VersionExpressionError { pointer: Constraint::fault_in(text), rewrite: rewrite(), ..refuse(message) }
     })
 }
 

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, RoleBinding};
 use kube::api::{Api, PostParams};
 use olm_api::ClusterExtension;
-use olm_bundle::rights::Rule;
+use olm_bundle::rights::RbacRule;
 use olm_cli_core::change::{self, DryRun, FIELD_MANAGER, WriteResult, WrittenObject};
 use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_runtime::Component;
 use olm_version::quote;
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ pub fn namespaced_binding(namespace: &str, system: &str) -> Option<Value> {
 ///
 /// # Errors
 /// The program was built with an invalid file.
-pub(crate) fn namespaced_rules() -> Result<Vec<Rule>, CliError> {
+pub(crate) fn namespaced_rules() -> Result<Vec<RbacRule>, CliError> {
     let file = Variant::Hardened;
     let objects = olm_yaml::all_from_slice(file.text()?.as_bytes());
     let objects = objects.map_err(|error| CliError::at(file.origin(), error))?;
@@ -55,8 +55,8 @@ pub(crate) fn namespaced_rules() -> Result<Vec<Rule>, CliError> {
 }
 
 /// Rules of a Role or ClusterRole.
-pub fn rules(role: &Value) -> Vec<Rule> {
-    role["rules"].as_array().into_iter().flatten().map(Rule::of).collect()
+pub fn rules(role: &Value) -> Vec<RbacRule> {
+    role["rules"].as_array().into_iter().flatten().map(RbacRule::of).collect()
 }
 
 /// Namespaces that an extension names: where it is installed, and those that it watches.
@@ -75,7 +75,7 @@ pub fn namespaces(extension: &ClusterExtension) -> BTreeSet<String> {
 /// # Errors
 /// A signal arrived.
 pub async fn grant(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     dry_run: Option<DryRun>,
     session: &Session,
@@ -142,7 +142,7 @@ mod tests {
     fn embedded_file_has_the_rules_of_a_namespace() {
         let rules = namespaced_rules().unwrap();
         let write =
-            Rule::of(&json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]}));
+            RbacRule::of(&json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["patch"]}));
         assert!(write.rights().all(|right| rules.iter().any(|rule| rule.allows(&right))));
     }
 }

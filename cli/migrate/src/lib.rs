@@ -27,7 +27,7 @@ use clap::Subcommand;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::qualified;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 
 pub use self::backup::{Migration, migrations};
 
@@ -39,7 +39,7 @@ pub enum MigrateCommand {
     Scan(scan::ScanArgs),
     /// Plan how packages of classic OLM become ClusterExtensions
     #[command(long_about = plan::ABOUT)]
-    Plan(plan::PlanArgs),
+    Plan(plan::MigratePlanArgs),
     /// Migrate packages of classic OLM to ClusterExtensions, without a restart
     #[command(long_about = apply::ABOUT)]
     Apply(Box<apply::ApplyArgs>),
@@ -79,7 +79,7 @@ pub struct ClassicPackage {
 /// # Errors
 /// The API server does not answer, or denies access to the Subscriptions.
 pub async fn classic_packages(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     unreadable: &mut Vec<String>,
     session: &Session,
 ) -> Result<Vec<ClassicPackage>, CliError> {

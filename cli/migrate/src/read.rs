@@ -11,7 +11,7 @@ use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::object_access::ObjectAccess;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_runtime::cluster::{describe, list_all, within_deadline};
 use serde_json::Value;
 
@@ -43,7 +43,10 @@ const KINDS: [(&str, &str, &str, &str); 10] = [
 ///
 /// # Errors
 /// The API server does not answer, or denies access to the Subscriptions.
-pub(super) async fn from_cluster(cluster: &Cluster, session: &Session) -> Result<Objects, CliError> {
+pub(super) async fn from_cluster(
+    cluster: &ClusterConnection,
+    session: &Session,
+) -> Result<Objects, CliError> {
     let mut objects = Objects::default();
     for (group, version, kind, plural) in KINDS {
         let _step = session.progress.step(format!("listing {plural}"));
@@ -79,7 +82,7 @@ pub(super) async fn from_cluster(cluster: &Cluster, session: &Session) -> Result
 /// # Errors
 /// A signal arrived.
 pub(super) async fn migrations(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     objects: &mut Objects,
     session: &Session,
 ) -> Result<(), CliError> {
@@ -104,7 +107,7 @@ pub(super) async fn migrations(
 ///
 /// # Errors
 /// The command is interrupted.
-pub(super) async fn has_packages(cluster: &Cluster, session: &Session) -> Result<bool, CliError> {
+pub(super) async fn has_packages(cluster: &ClusterConnection, session: &Session) -> Result<bool, CliError> {
     let version = format!("{CLASSIC}/v1alpha1");
     let discovery = within_deadline(cluster.client().list_api_group_resources(&version));
     Ok(match session.interruptible(discovery).await? {

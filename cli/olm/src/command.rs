@@ -3,7 +3,7 @@
 use clap::{CommandFactory, Parser, Subcommand};
 use olm_cli_bundle::BundleCommand;
 use olm_cli_catalog::CatalogCommand;
-use olm_cli_catalog::validate::{self, ValidateArgs};
+use olm_cli_catalog::validate::{self, CatalogValidateArgs};
 use olm_cli_console::ConsoleArgs;
 use olm_cli_lifecycle::apis::{self, ApisArgs};
 use olm_cli_lifecycle::cluster_check::{self, ClusterCheckArgs};
@@ -107,7 +107,7 @@ pub(crate) enum Command {
     Render(Box<RenderArgs>),
     /// Check a catalog; the same as `catalog validate`
     #[command(long_about = validate::ABOUT)]
-    Validate(ValidateArgs),
+    Validate(CatalogValidateArgs),
     /// Show the APIs of operators in a namespace, and what you may do with them
     #[command(long_about = apis::ABOUT)]
     Apis(ApisArgs),

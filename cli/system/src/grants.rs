@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::ResourceExt;
 use olm_api::ClusterObjectSet;
 use olm_bundle::pointer::{list, texts};
-use olm_bundle::rights::{Rights, Rule};
+use olm_bundle::rights::{RbacRule, Rights};
 use olm_cli_core::error::CliError;
 use olm_cli_core::object_access::{ObjectAccess, ObjectId};
 use olm_cli_lifecycle::hardened::{self, AGGREGATION_LABEL, NAMESPACED_ROLE, namespaced_binding};
@@ -46,7 +46,7 @@ pub(super) async fn missing(
     let (cluster, session) = (access.cluster(), access.session());
     let labels = format!("{AGGREGATION_LABEL}=true,app.kubernetes.io/part-of!=olm");
     let added = access.list(CLUSTER_ROLE, "", Some(&labels)).await?;
-    let added: Vec<Rule> = added.iter().flat_map(hardened::rules).collect();
+    let added: Vec<RbacRule> = added.iter().flat_map(hardened::rules).collect();
     let extensions = cluster.extensions(session).await?;
     let mut namespaces: BTreeSet<String> = extensions.iter().flat_map(hardened::namespaces).collect();
     let (mut unheld, mut limited) = (BTreeSet::new(), Exceptions::new());
@@ -80,8 +80,8 @@ pub(super) async fn missing(
 }
 
 /// Reports whether objects need more than the RoleBindings and the ClusterRoles of an administrator grant.
-fn exceeds(objects: &[Value], added: &[Rule], system: &str) -> bool {
-    let is_added = |rule: &Rule| rule.rights().all(|right| added.iter().any(|rule| rule.allows(&right)));
+fn exceeds(objects: &[Value], added: &[RbacRule], system: &str) -> bool {
+    let is_added = |rule: &RbacRule| rule.rights().all(|right| added.iter().any(|rule| rule.allows(&right)));
     let granted = Rights::of(objects).granted;
     let elsewhere = |namespace: String| namespaced_binding(&namespace, system).is_none();
     !granted.get(&None).is_none_or(|rules| rules.iter().all(is_added))
@@ -164,7 +164,7 @@ mod tests {
             json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
                 "metadata": {"name": "x", "namespace": namespace}, "rules": [rule]})
         };
-        let all = Rule::of(&json!({"apiGroups": ["a.b"], "resources": ["*"], "verbs": ["*"]}));
+        let all = RbacRule::of(&json!({"apiGroups": ["a.b"], "resources": ["*"], "verbs": ["*"]}));
         for (object, added, expected) in [
             (of("ClusterRole", ""), vec![], true),
             (of("ClusterRole", ""), vec![all], false),

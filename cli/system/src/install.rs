@@ -68,7 +68,7 @@ const AWAITED: [&str; 4] = [CRD, "Certificate", "Deployment", "MutatingWebhookCo
 /// Arguments of both commands.
 #[derive(Debug, Args)]
 #[command(mut_arg("catalogd_namespace", |namespace| namespace.short('n').visible_alias("namespace")))]
-pub struct InstallArgs {
+pub struct SystemInstallArgs {
     /// Variant to apply; default: that of the installation, or install on a cluster without OLM
     #[arg(long, value_enum, value_name = "VARIANT")]
     variant: Option<Variant>,
@@ -117,7 +117,11 @@ struct Report {
 ///
 /// # Errors
 /// A check fails, the API server refuses an object, or the servers are not ready in time.
-pub(super) async fn run(args: InstallArgs, is_upgrade: bool, session: &mut Session) -> Result<(), CliError> {
+pub(super) async fn run(
+    args: SystemInstallArgs,
+    is_upgrade: bool,
+    session: &mut Session,
+) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let access = ObjectAccess::new(&cluster, session, args.dry_run);
     let namespace = cluster.namespace();
@@ -181,7 +185,7 @@ impl Report {
     }
 }
 
-impl InstallArgs {
+impl SystemInstallArgs {
     async fn install_file(
         &self,
         installed: &Installed,
@@ -243,7 +247,7 @@ impl Change<'_> {
     }
 
     /// Applies the install file. If that fails and the servers were available, restores the state before.
-    async fn run(&self, args: &InstallArgs) -> Result<Vec<Applied>, CliError> {
+    async fn run(&self, args: &SystemInstallArgs) -> Result<Vec<Applied>, CliError> {
         let mut applied = Vec::new();
         if let Err(why) = self.apply_and_wait(args, &mut applied).await {
             return Err(match (&why, are_available(&self.installed.deployments)) {
@@ -273,7 +277,11 @@ impl Change<'_> {
         Ok(applied)
     }
 
-    async fn apply_and_wait(&self, args: &InstallArgs, applied: &mut Vec<Applied>) -> Result<(), CliError> {
+    async fn apply_and_wait(
+        &self,
+        args: &SystemInstallArgs,
+        applied: &mut Vec<Applied>,
+    ) -> Result<(), CliError> {
         let deadline = Deadline::from(args.timeout);
         let last_crd = self.manifest.objects.iter().rposition(|one| one["kind"] == CRD);
         for (position, object) in self.manifest.objects.iter().enumerate() {
@@ -337,7 +345,7 @@ impl Change<'_> {
     }
 
     /// Undoes what was applied, and returns the error of the command.
-    async fn roll_back(&self, why: &CliError, applied: &[Applied], args: &InstallArgs) -> CliError {
+    async fn roll_back(&self, why: &CliError, applied: &[Applied], args: &SystemInstallArgs) -> CliError {
         say(&format!("error: {why}\nrestoring the previous state"));
         // A signal does not stop it.
         let session = Session::for_removal();

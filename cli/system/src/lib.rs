@@ -28,10 +28,10 @@ use olm_cli_core::session::Session;
 pub enum SystemCommand {
     /// Install OLM on a cluster, after checks
     #[command(long_about = install::ABOUT, after_help = install::EXAMPLES)]
-    Install(Box<install::InstallArgs>),
+    Install(Box<install::SystemInstallArgs>),
     /// Upgrade OLM; extensions and their pods do not change
     #[command(long_about = install::ABOUT_UPGRADE, after_help = install::EXAMPLES)]
-    Upgrade(Box<install::InstallArgs>),
+    Upgrade(Box<install::SystemInstallArgs>),
     /// Show versions and health of the servers
     #[command(long_about = status::ABOUT)]
     Status(status::SystemStatusArgs),

@@ -9,7 +9,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::object_access::{ObjectAccess, ObjectId};
 use olm_cli_core::progress::say;
 use olm_cli_core::source::ImageArgs;
-use olm_oci::{Limits, Puller, Reference};
+use olm_oci::{ImageLimits, Puller, Reference};
 use olm_version::quote;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -143,7 +143,7 @@ async fn unreachable(image: &str, registries: &ImageArgs) -> Option<String> {
         Ok(reference) => reference,
         Err(error) => return Some(olm_api::text::with_causes(&error)),
     };
-    let config = match registries.config(&reference, Limits::BUNDLE) {
+    let config = match registries.config(&reference, ImageLimits::BUNDLE) {
         Ok(config) => config,
         Err(error) => return Some(error.to_string()),
     };

@@ -7,7 +7,7 @@ use olm_runtime::message::sanitize;
 
 /// Class that decides whether and when to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorClass {
+pub enum InstallErrorClass {
     /// Retried with backoff.
     Retry,
     /// Retried only after a change of the extension, its revisions or the catalogs.
@@ -22,7 +22,7 @@ pub enum ErrorClass {
     Held,
 }
 
-impl ErrorClass {
+impl InstallErrorClass {
     /// Reports whether the attempt has not failed, but waits.
     pub fn is_no_error(self) -> bool {
         matches!(self, Self::Pulling | Self::Held)
@@ -34,20 +34,20 @@ impl ErrorClass {
 #[error("{message}")]
 pub struct InstallError {
     /// Class of the failure.
-    pub class: ErrorClass,
+    pub class: InstallErrorClass,
     /// Message without parts that differ between attempts.
     pub message: String,
 }
 
 impl InstallError {
     /// Creates a failure of this class.
-    pub fn new(class: ErrorClass, message: impl fmt::Display) -> Self {
+    pub fn new(class: InstallErrorClass, message: impl fmt::Display) -> Self {
         Self { class, message: sanitize(&message.to_string()) }
     }
 
     /// Creates a failure that may be transient.
     pub fn retry(message: impl fmt::Display) -> Self {
-        Self::new(ErrorClass::Retry, message)
+        Self::new(InstallErrorClass::Retry, message)
     }
 
     /// Creates a failure from a failed API request.
@@ -57,7 +57,7 @@ impl InstallError {
 
     /// Creates a failure that lasts until an input changes.
     pub fn blocked(message: impl fmt::Display) -> Self {
-        Self::new(ErrorClass::Blocked, message)
+        Self::new(InstallErrorClass::Blocked, message)
     }
 
     /// Returns the same failure with `context: ` before its message.
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn context_does_not_change_class() {
         let failure = InstallError::blocked("no").context("error for resolved bundle");
-        assert_eq!(failure.class, ErrorClass::Blocked);
+        assert_eq!(failure.class, InstallErrorClass::Blocked);
         assert_eq!(failure.to_string(), "error for resolved bundle: no");
     }
 }

@@ -11,7 +11,8 @@ use olm_controller_core::install_error::{InstallError, api_request};
 use olm_controller_core::membership::{belongs_to, extension_stays};
 use olm_revision::content::{ContentPhase, resolve, secrets};
 use olm_revision::generate::{
-    Decision, Draft, GenerateError, MAX_LABEL_VALUE, NumberedRevision, decide, newest, outdated, secret_owner,
+    Draft, GenerateError, MAX_LABEL_VALUE, NumberedRevision, RevisionDecision, decide, newest, outdated,
+    secret_owner,
 };
 use olm_runtime::cluster::{list_all, within_deadline};
 use serde_json::json;
@@ -38,7 +39,7 @@ pub(crate) struct AppliedRevision {
 
 /// Decision and the revisions that it was made from.
 pub(crate) struct RevisionPlan {
-    decision: Decision,
+    decision: RevisionDecision,
     existing: Vec<ClusterObjectSet>,
     /// Content of the newest revision, if it was read.
     content: Option<Vec<ContentPhase>>,
@@ -57,13 +58,13 @@ impl RevisionPlan {
 
     /// Reports whether the plan creates a revision.
     pub(crate) fn makes_revision(&self) -> bool {
-        matches!(self.decision, Decision::New { .. })
+        matches!(self.decision, RevisionDecision::New { .. })
     }
 
     /// Number of the newest revision after the plan is carried out.
     pub(crate) fn number(&self) -> i64 {
         match &self.decision {
-            Decision::New { number } => *number,
+            RevisionDecision::New { number } => *number,
             _ => self.newest().map_or(0, ClusterObjectSet::number),
         }
     }
@@ -132,7 +133,7 @@ impl RevisionWriter {
             let existing = vec![known.clone()];
             let decision =
                 tokio::task::block_in_place(|| decide(draft, &existing, None, &self.system_namespace));
-            if let decision @ Decision::Keep = decision.map_err(invalid)? {
+            if let decision @ RevisionDecision::Keep = decision.map_err(invalid)? {
                 return Ok(RevisionPlan { decision, existing, content: None });
             }
         }
@@ -157,18 +158,22 @@ impl RevisionWriter {
     ) -> Result<AppliedRevision, InstallError> {
         let RevisionPlan { decision, existing, .. } = plan;
         match (decision, newest(&existing)) {
-            (Decision::Keep, Some(current)) => Ok(AppliedRevision { created: false, set: current.clone() }),
-            (Decision::Patch(set), Some(current)) => {
+            (RevisionDecision::Keep, Some(current)) => {
+                Ok(AppliedRevision { created: false, set: current.clone() })
+            }
+            (RevisionDecision::Patch(set), Some(current)) => {
                 let patched = self.patch(current, *set).await;
                 let context = || format!("patching {} Revision", current.name_any());
                 let set = patched.map_err(|error| error.context(context()))?;
                 Ok(AppliedRevision { created: false, set })
             }
-            (Decision::New { number }, _) => {
+            (RevisionDecision::New { number }, _) => {
                 let set = self.create(extension, draft, number, &existing).await?;
                 Ok(AppliedRevision { created: true, set })
             }
-            (Decision::Keep | Decision::Patch(_), None) => Err(InstallError::retry("there is no revision")),
+            (RevisionDecision::Keep | RevisionDecision::Patch(_), None) => {
+                Err(InstallError::retry("there is no revision"))
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use olm_api::ClusterObjectSet;
-use olm_revision::cluster::{ClusterError, Reason};
+use olm_revision::cluster::{ApiErrorReason, ClusterError};
 use olm_revision::result::RevisionResult;
 use olm_runtime::events::Events;
 
@@ -22,7 +22,7 @@ pub(super) fn report(
     unwatched: Option<&ClusterError>,
 ) {
     let Some(extension) = extension_of(set) else { return };
-    let of_watches = unwatched.filter(|error| error.reason == Reason::NotPermitted);
+    let of_watches = unwatched.filter(|error| error.reason == ApiErrorReason::NotPermitted);
     let denials: BTreeSet<&str> =
         result.denials().into_iter().chain(of_watches.map(|error| error.message.as_str())).collect();
     if !denials.is_empty() {

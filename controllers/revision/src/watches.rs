@@ -17,7 +17,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use olm_api::text::with_causes;
 use olm_api::{ClusterObjectSet, annotations, labels, names};
-use olm_revision::cluster::{ClusterError, Reason};
+use olm_revision::cluster::{ApiErrorReason, ClusterError};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::observed_versions::ObservedVersions;
 use olm_runtime::cluster::describe;
@@ -90,7 +90,7 @@ impl Watches {
             }
             match self.discovery.discover(kind).await {
                 Ok((resource, _)) => states.push((kind, self.start(revision, kind, resource))),
-                Err(error) if error.reason == Reason::UnknownKind => {}
+                Err(error) if error.reason == ApiErrorReason::UnknownKind => {}
                 Err(error) => return Err(error),
             }
         }
@@ -110,7 +110,7 @@ impl Watches {
                     let GroupVersionKind { group, version, kind } = kind;
                     let limit = LIST_DEADLINE.as_secs();
                     let message = format!("{group}/{version}, Kind={kind}: not listed within {limit} s");
-                    return Err(ClusterError::new(Reason::Unanswered, message));
+                    return Err(ClusterError::new(ApiErrorReason::Unanswered, message));
                 }
             }
         }
@@ -185,7 +185,7 @@ fn join_running(
 
 /// Returns the state of a failed watch. Only a 403 means a missing right.
 fn failed(code: u16, message: String) -> WatchState {
-    let reason = if code == 403 { Reason::NotPermitted } else { Reason::Unavailable };
+    let reason = if code == 403 { ApiErrorReason::NotPermitted } else { ApiErrorReason::Unavailable };
     WatchState::Failed(ClusterError::new(reason, message))
 }
 

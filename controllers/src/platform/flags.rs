@@ -82,7 +82,7 @@ fn object_name(text: &str) -> Result<String, String> {
 
 /// Configuration of the controller.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct PlatformSettings {
     /// Platform type set by the administrator.
     pub platform: Option<PlatformType>,
     /// Version set by the administrator.
@@ -101,10 +101,10 @@ pub struct Settings {
 
 impl PlatformFlags {
     /// Returns the flags, completed by the environment of the process.
-    pub(crate) fn settings(&self, system_namespaces: Vec<String>) -> Settings {
+    pub(crate) fn settings(&self, system_namespaces: Vec<String>) -> PlatformSettings {
         let environment =
             VERSION_VARIABLES.into_iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-        Settings {
+        PlatformSettings {
             platform: match self.platform {
                 PlatformChoice::Auto => None,
                 PlatformChoice::OpenShift => Some(PlatformType::OpenShift),
@@ -138,7 +138,7 @@ mod tests {
         platform: PlatformFlags,
     }
 
-    fn settings(arguments: &[&str]) -> Result<Settings, String> {
+    fn settings(arguments: &[&str]) -> Result<PlatformSettings, String> {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
         parse::<Flags>(&arguments).map(|flags| flags.platform.settings(vec!["ns".to_owned()]))
     }

@@ -30,7 +30,7 @@ use olm_runtime::reconcile::{ReconcileError, Reconciles};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use flags::PlatformFlags;
-pub use flags::Settings;
+pub use flags::PlatformSettings;
 use observe::{observe, upgrade_statuses};
 use reports::{Transitions, VerdictMetrics};
 use triggers::{ActiveRevisions, ObjectWatches, Trigger};
@@ -53,7 +53,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 pub async fn run(
     client: Client,
     cache: RevisionCache,
-    settings: Settings,
+    settings: PlatformSettings,
     targets: Arc<UpgradeTargets>,
     events: Events,
     metrics: Arc<Metrics>,
@@ -83,7 +83,7 @@ pub async fn run(
 
 struct Controller {
     client: Client,
-    settings: Settings,
+    settings: PlatformSettings,
     events: Events,
     revisions: Arc<ActiveRevisions>,
     targets: Arc<UpgradeTargets>,

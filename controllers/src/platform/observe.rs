@@ -9,7 +9,7 @@ use olm_api::names;
 use olm_platform::{Facts, MinorVersion, cluster_version};
 use olm_runtime::cluster::{present, within_deadline};
 
-use super::flags::Settings;
+use super::flags::PlatformSettings;
 use super::triggers::WatchedObject;
 
 const CONFIG: &str = "config.openshift.io";
@@ -118,7 +118,10 @@ pub(crate) struct ObservedPlatform {
 ///
 /// # Errors
 /// The API server does not answer.
-pub(crate) async fn observe(client: &Client, settings: &Settings) -> Result<ObservedPlatform, kube::Error> {
+pub(crate) async fn observe(
+    client: &Client,
+    settings: &PlatformSettings,
+) -> Result<ObservedPlatform, kube::Error> {
     let served = ServedApis::read(client).await?;
     let has_versions = served.has(&cluster_versions());
     let object = match has_versions {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use olm_api::cluster_upgrade_status::{ExtensionVerdict, VerdictResult};
 use olm_api::conditions::Status;
 use olm_api::{labels, names};
-use olm_platform::{Revision, Verdict};
+use olm_platform::{ConstrainedRevision, Verdict};
 use olm_runtime::events::Events;
 use olm_runtime::metrics::Metrics;
 use olm_version::quote;
@@ -125,7 +125,7 @@ impl Transitions {
         events: &Events,
         verdict: &Verdict,
         stored: &[ExtensionVerdict],
-        revisions: &[Arc<Revision>],
+        revisions: &[Arc<ConstrainedRevision>],
     ) {
         let next: BTreeSet<IncompatibleLabels> = blocking(verdict).map(labels_of).collect();
         let before = self.blocking.take().unwrap_or_else(|| {
@@ -165,7 +165,8 @@ impl Transitions {
 }
 
 fn next_version(verdict: &Verdict, row: &ExtensionVerdict) -> String {
-    let constraints = [olm_platform::Constraint::OpenShift, olm_platform::Constraint::Kubernetes];
+    let constraints =
+        [olm_platform::PlatformConstraint::OpenShift, olm_platform::PlatformConstraint::Kubernetes];
     let constraint = constraints.into_iter().find(|one| one.property() == row.constraint);
     let next = constraint.and_then(|constraint| verdict.platform.as_ref()?.next_of(constraint));
     next.map(|next| next.to_string()).unwrap_or_default()

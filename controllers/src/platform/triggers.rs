@@ -14,7 +14,7 @@ use kube::core::{ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client};
 use olm_controller_core::{RevisionCache, UpgradeTargets};
-use olm_platform::Revision;
+use olm_platform::ConstrainedRevision;
 use olm_runtime::listing;
 use olm_runtime::watches::watch;
 use parking_lot::Mutex;
@@ -64,19 +64,19 @@ impl Trigger {
 #[derive(Debug, Default)]
 pub(crate) struct ActiveRevisions {
     /// `None` until the first list is complete.
-    known: Mutex<Option<BTreeMap<String, Arc<Revision>>>>,
+    known: Mutex<Option<BTreeMap<String, Arc<ConstrainedRevision>>>>,
 }
 
 impl ActiveRevisions {
     /// Returns all active revisions, or `None` before the first list.
-    pub(crate) fn all(&self) -> Option<Vec<Arc<Revision>>> {
+    pub(crate) fn all(&self) -> Option<Vec<Arc<ConstrainedRevision>>> {
         let known = self.known.lock();
         known.as_ref().map(|known| known.values().cloned().collect())
     }
 
     /// Follows the ClusterObjectSets. Never returns. While the watch is broken, the known revisions are retained.
     pub(crate) async fn follow(&self, cache: &RevisionCache, trigger: &Trigger) {
-        let mut changes = pin!(cache.project(|set| Revision::of(set).map(Arc::new)));
+        let mut changes = pin!(cache.project(|set| ConstrainedRevision::of(set).map(Arc::new)));
         cache.listed().cancelled().await;
         let mut listed = BTreeMap::new();
         while let Some(Some(change)) = unconstrained(changes.next()).now_or_never() {
@@ -91,7 +91,10 @@ impl ActiveRevisions {
     }
 }
 
-fn put(known: &mut BTreeMap<String, Arc<Revision>>, (name, revision): (String, Option<Arc<Revision>>)) {
+fn put(
+    known: &mut BTreeMap<String, Arc<ConstrainedRevision>>,
+    (name, revision): (String, Option<Arc<ConstrainedRevision>>),
+) {
     match revision {
         Some(revision) => drop(known.insert(name, revision)),
         None => drop(known.remove(&name)),

@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::Status;
 use olm_api::{ClusterUpgradeStatus, ObjectMeta, names};
 use olm_platform::{
-    CONTRIBUTED, ClusterOperatorCondition, ClusterOperatorFields, Contention, Outlet, OutletFacts,
+    CONTRIBUTED, ClusterOperatorCondition, ClusterOperatorFields, ConditionContention, Outlet, OutletFacts,
     OutletUnavailable, Verdict, WriteDecision, aggregated, completed_version, contributed, merged, outlet,
 };
 use olm_runtime::cluster::within_deadline;
@@ -18,7 +18,7 @@ use olm_runtime::events::Events;
 use olm_runtime::status::write_status;
 use serde_json::json;
 
-use super::flags::Settings;
+use super::flags::PlatformSettings;
 use super::observe::{self, ObservedPlatform, cluster_operators, olms, reference};
 use super::reports::VerdictMetrics;
 
@@ -65,7 +65,7 @@ pub(crate) async fn write_upgrade_status(
 /// Writer of OpenShift's objects.
 #[derive(Default)]
 pub(crate) struct OpenShiftWriter {
-    contention: Contention,
+    contention: ConditionContention,
     /// Reason why the last verdict was not written.
     reluctance: Option<OutletUnavailable>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct OpenShiftWriter {
 /// Inputs of a write.
 pub(crate) struct WriteInputs<'a> {
     pub client: &'a Client,
-    pub settings: &'a Settings,
+    pub settings: &'a PlatformSettings,
     pub observed: &'a ObservedPlatform,
     pub verdict: &'a Verdict,
     pub events: &'a Events,
@@ -121,7 +121,7 @@ impl OpenShiftWriter {
         }
     }
 
-    /// Returns `true` if an object must be written now. The parameters are those of [`Contention::decide`].
+    /// Returns `true` if an object must be written now. The parameters are those of [`ConditionContention::decide`].
     fn is_our_turn(
         &mut self,
         pass: &WriteInputs<'_>,

@@ -15,7 +15,7 @@ use olm_platform::{ClusterOperatorCondition, ClusterOperatorMode};
 use olm_runtime::Component;
 use olm_runtime::events::Events;
 use olm_servers::RunningController;
-use operator_controller::platform::{NAME, Settings, run};
+use operator_controller::platform::{NAME, PlatformSettings, run};
 use serde_json::{Value, json};
 
 const OPENSHIFT_CRDS: &str = include_str!("../../../tests/e2e/data/openshift-crds.yaml");
@@ -47,8 +47,8 @@ pub(super) async fn evaluate(controller: &RunningController, api: &Api<DynamicOb
     }
 }
 
-pub(super) fn settings() -> Settings {
-    Settings {
+pub(super) fn settings() -> PlatformSettings {
+    PlatformSettings {
         openshift_map: olm_platform::OpenShiftVersionMap::Off,
         platform: None,
         version: None,
@@ -72,7 +72,7 @@ impl Fixture {
         fixture
     }
 
-    pub(super) fn controller(&self, settings: Settings) -> RunningController {
+    pub(super) fn controller(&self, settings: PlatformSettings) -> RunningController {
         let (client, cache) = (self.plane.client(), RevisionCache::new());
         let events = Events::new(client.clone(), Component::OperatorController);
         RunningController::start(|metrics, stop| async move {

@@ -14,7 +14,7 @@ use olm_api::cluster_upgrade_status::PlatformType;
 use olm_api::conditions::Status;
 use olm_platform::{ClusterOperatorCondition, ClusterOperatorMode};
 use olm_servers::RunningController;
-use operator_controller::platform::Settings;
+use operator_controller::platform::PlatformSettings;
 use serde_json::{Value, json};
 
 use fixture::{Fixture, evaluate, eventually, settings, until_passes};
@@ -188,7 +188,7 @@ async fn restart_writes_nothing(fixture: &Fixture, controller: RunningController
 async fn openshift_without_version_reports_unknown_until_it_is_known() {
     let fixture = Fixture::openshift().await;
     fixture.install("kiwi", 1, &openshift_limit("\"4.18\"")).await;
-    let controller = fixture.controller(Settings { mode: ClusterOperatorMode::Own, ..settings() });
+    let controller = fixture.controller(PlatformSettings { mode: ClusterOperatorMode::Own, ..settings() });
     let text = "Cannot determine the cluster version; 1 installed extension declares a maximum version: kiwi";
     let status =
         fixture.until_status(&format!("Unknown/PlatformVersionUnknown: {text}")).await.status.unwrap();
@@ -345,7 +345,7 @@ async fn kubernetes_ignores_openshift_constraints_unless_configured() {
     // Case operations-a46
     let platform = Some(PlatformType::OpenShift);
     let version = "4.18".parse().ok();
-    let controller = fixture.controller(Settings { platform, version, ..settings() });
+    let controller = fixture.controller(PlatformSettings { platform, version, ..settings() });
     let blocked = "bundle \"kiwi.v1\" for ClusterExtension \"kiwi\".";
     let status =
         fixture.until_status(&format!("False/IncompatibleOperatorsInstalled: {BLOCKED}{blocked}")).await;

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use olm_api::annotations;
 use olm_api::conditions::find;
-use olm_bundle::rights::{Rights, Rule, Scoped};
+use olm_bundle::rights::{RbacRule, Rights, Scoped};
 use olm_control_plane::{HOUSEKEEPING, eventually};
 use olm_servers::{Catalog, NAMESPACE, Programs, Server, ServerFixture, Workloads, extension};
 use serde_json::{Value, json};
@@ -186,7 +186,7 @@ async fn grant_namespace(fixture: &ServerFixture) {
 /// Adds the ClusterRole that `olm rbac required --operator-controller` prints.
 async fn add(fixture: &ServerFixture, rights: &Rights) {
     let exact: Scoped = rights.exact();
-    let rules: Vec<&Rule> = exact.get(&None).into_iter().flatten().collect();
+    let rules: Vec<&RbacRule> = exact.get(&None).into_iter().flatten().collect();
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": "lamp-installer", "labels": {LABEL: "true"}}, "rules": rules});
     apply(&fixture.client(), &role).await;

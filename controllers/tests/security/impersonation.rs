@@ -57,7 +57,7 @@ pub(crate) fn rights_with(version: &str, aggregate_api_roles: bool) -> Rights {
         operator_condition: false,
         aggregate_api_roles,
     };
-    let bundle = olm_bundle::Bundle::load(&files).unwrap();
+    let bundle = olm_bundle::BundleContent::load(&files).unwrap();
     Rights::of(&render(&bundle, &options).unwrap())
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::{list, text};
-use olm_bundle::{Bundle, LoadError, ManifestError, ManifestUsage, PROPERTIES_ANNOTATION};
+use olm_bundle::{BundleContent, BundleLoadError, ManifestError, ManifestUsage, PROPERTIES_ANNOTATION};
 use olm_yaml::{Stream, StreamError};
 use serde_json::Value;
 
@@ -111,12 +111,12 @@ impl<'a> Content<'a> {
     /// Reads every manifest. An unreadable manifest is a finding.
     ///
     /// # Errors
-    /// [`LoadError::TooLarge`].
+    /// [`BundleLoadError::TooLarge`].
     pub(crate) fn read(
         files: &'a Files,
         kubernetes: Option<KubernetesMinor>,
         findings: &mut Findings,
-    ) -> Result<Self, LoadError> {
+    ) -> Result<Self, BundleLoadError> {
         let (objects, properties, unreadable) = Default::default();
         let mut content = Self { files, kubernetes, objects, properties, unreadable };
         let mut usage = ManifestUsage::default();
@@ -149,7 +149,7 @@ impl<'a> Content<'a> {
         text: &[u8],
         usage: &mut ManifestUsage,
         findings: &mut Findings,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), BundleLoadError> {
         let mut stream = Stream::new(text, ManifestUsage::manifest_limits()).with_repeated_keys();
         let mut documents = Documents::default();
         loop {
@@ -189,7 +189,7 @@ impl<'a> Content<'a> {
         mut value: Value,
         location: Location,
         usage: &mut ManifestUsage,
-    ) -> Result<(), LoadError> {
+    ) -> Result<(), BundleLoadError> {
         usage.object(&location.file)?;
         let items = match value.get_mut("items") {
             Some(Value::Array(items)) => std::mem::take(items),
@@ -234,10 +234,10 @@ const SUBSTITUTE: &[u8] = b"annotations: {operators.operatorframework.io.bundle.
 /// Returns the bundle as operator-controller loads it, if its manifests can be loaded. Every loading error is reported
 /// instead of the first. Broken metadata is replaced.
 pub(crate) fn load(
-    mut loaded: Result<Bundle, LoadError>,
+    mut loaded: Result<BundleContent, BundleLoadError>,
     content: &Content<'_>,
     findings: &mut Findings,
-) -> Option<Bundle> {
+) -> Option<BundleContent> {
     let mut repaired = None;
     loop {
         let error = match loaded {
@@ -246,51 +246,58 @@ pub(crate) fn load(
         };
         let files = repaired.get_or_insert_with(|| content.files.clone());
         repair(error, files, content, findings)?;
-        loaded = Bundle::load(files);
+        loaded = BundleContent::load(files);
     }
 }
 
 /// Reports a loading error. `None` if `files` cannot be changed so that another attempt may succeed.
-fn repair(error: LoadError, files: &mut Files, content: &Content<'_>, findings: &mut Findings) -> Option<()> {
+fn repair(
+    error: BundleLoadError,
+    files: &mut Files,
+    content: &Content<'_>,
+    findings: &mut Findings,
+) -> Option<()> {
     match error {
-        LoadError::NoAnnotations => {
+        BundleLoadError::NoAnnotations => {
             let message = "the file is missing; it declares the package and its channels";
             findings.add(&rule::FILE_1, Location::file(ANNOTATIONS_FILE), message);
             files.insert(ANNOTATIONS_FILE.to_string(), SUBSTITUTE.to_vec());
             return Some(());
         }
-        LoadError::Annotations(text) => {
+        BundleLoadError::Annotations(text) => {
             if !findings.has_file(ANNOTATIONS_FILE) {
                 findings.add(&rule::FILE_2, Location::document(ANNOTATIONS_FILE), text);
             }
             let known = files.insert(ANNOTATIONS_FILE.to_string(), SUBSTITUTE.to_vec());
             return (known.as_deref() != Some(SUBSTITUTE)).then_some(());
         }
-        LoadError::Subdirectory(_) => return remove_directories(files, findings).then_some(()),
-        LoadError::PropertiesFile(text) => {
+        BundleLoadError::Subdirectory(_) => return remove_directories(files, findings).then_some(()),
+        BundleLoadError::PropertiesFile(text) => {
             if !findings.has_file(PROPERTIES_FILE) {
                 findings.add(&rule::PROP_1, Location::document(PROPERTIES_FILE), text);
             }
             return files.remove(PROPERTIES_FILE).map(drop);
         }
-        LoadError::NoManifests => {
+        BundleLoadError::NoManifests => {
             findings.add(&rule::FILE_1, Location::file(MANIFESTS), "there are no manifests");
         }
-        LoadError::NoClusterServiceVersion => {
+        BundleLoadError::NoClusterServiceVersion => {
             findings.add(&rule::CSV_1, Location::file(MANIFESTS), "no manifest is a ClusterServiceVersion");
         }
-        LoadError::PropertiesAnnotation(text) => {
+        BundleLoadError::PropertiesAnnotation(text) => {
             if let Some(csv) = content.csv().filter(|_| !findings.has(&rule::PROP_3)) {
                 findings.add(&rule::PROP_3, csv.at_annotation(PROPERTIES_ANNOTATION), text);
             }
         }
-        LoadError::Manifest { file, detail, .. } => {
+        BundleLoadError::Manifest { file, detail, .. } => {
             unloadable_manifests(files, content, findings);
             if !findings.has_file(&file) {
                 findings.add(&rule::FILE_2, Location::file(&file), detail);
             }
         }
-        LoadError::TooLarge { .. } => findings.add(&rule::FILE_4, Location::bundle(), error.to_string()),
+        BundleLoadError::TooLarge { .. } => {
+            findings.add(&rule::FILE_4, Location::bundle(), error.to_string())
+        }
     }
     None
 }
@@ -317,7 +324,7 @@ fn unloadable_manifests(files: &Files, content: &Content<'_>, findings: &mut Fin
     for object in &content.objects {
         // The dotted path of the invalid field is empty if unknown.
         let loaded = load_alone(&object.location.file, object.value.to_string().into_bytes());
-        let Err(LoadError::Manifest { mut detail, field, .. }) = loaded else { continue };
+        let Err(BundleLoadError::Manifest { mut detail, field, .. }) = loaded else { continue };
         refused.insert(&object.location.file);
         let value = object.value.pointer(&pointer(&field));
         if let Some(value @ (Value::Bool(_) | Value::Number(_))) = value {
@@ -331,14 +338,14 @@ fn unloadable_manifests(files: &Files, content: &Content<'_>, findings: &mut Fin
         if !file.starts_with(MANIFESTS) || refused.contains(file) || content.unreadable.contains(file) {
             continue;
         }
-        if let Err(LoadError::Manifest { detail, .. }) = load_alone(file, text.clone()) {
+        if let Err(BundleLoadError::Manifest { detail, .. }) = load_alone(file, text.clone()) {
             findings.add(&rule::FILE_2, Location::file(file), detail);
         }
     }
 }
 
-fn load_alone(file: &str, text: Vec<u8>) -> Result<Bundle, LoadError> {
-    Bundle::load(&BTreeMap::from([
+fn load_alone(file: &str, text: Vec<u8>) -> Result<BundleContent, BundleLoadError> {
+    BundleContent::load(&BTreeMap::from([
         (ANNOTATIONS_FILE.to_string(), SUBSTITUTE.to_vec()),
         (file.to_string(), text),
     ]))

@@ -8,7 +8,7 @@
 //!
 //! An error means that the bundle cannot be installed, or that the established tools (`opm`, `operator-sdk`) refuse
 //! it. A warning means that the bundle works, but perhaps not as intended. All problems are reported at once, each
-//! [`Finding`] with its [`Rule`], file, line and field. `olm-bundle` itself decides whether a bundle can be
+//! [`BundleFinding`] with its [`Rule`], file, line and field. `olm-bundle` itself decides whether a bundle can be
 //! rendered, so the server can install a bundle that is valid here.
 //!
 //! Pure: the caller passes the files, no cluster is contacted. The crate never panics, and bounds its work and its
@@ -31,14 +31,14 @@ mod rule;
 
 use std::collections::BTreeMap;
 
-use olm_bundle::{Bundle, LoadError};
+use olm_bundle::{BundleContent, BundleLoadError};
 
 use content::Content;
 pub use edges::{name_fault, range_fault};
 pub use manifests::KubernetesMinor;
 pub use olm_finding::{Level, Rule};
 pub use pods::is_operand_image;
-pub use report::{Finding, Identity, Place, Report};
+pub use report::{BundleFinding, BundlePlace, BundleReport, Identity};
 use report::{Findings, Location};
 use rule::Check;
 pub use rule::{TRAPS, rules};
@@ -56,19 +56,19 @@ pub use rule::{TRAPS, rules};
 /// let report = check(&files, None);
 /// assert!(report.of(Level::Error).any(|finding| finding.rule.id == "FILE-1"));
 /// ```
-pub fn check(files: &BTreeMap<String, Vec<u8>>, kubernetes: Option<KubernetesMinor>) -> Report {
+pub fn check(files: &BTreeMap<String, Vec<u8>>, kubernetes: Option<KubernetesMinor>) -> BundleReport {
     let mut findings = Findings::default();
-    let loaded = Bundle::load(files);
+    let loaded = BundleContent::load(files);
     let identity = loaded.as_ref().ok().map(Identity::of);
     let read = match &loaded {
-        Err(error @ LoadError::TooLarge { .. }) => Err(error.clone()),
+        Err(error @ BundleLoadError::TooLarge { .. }) => Err(error.clone()),
         _ => Content::read(files, kubernetes, &mut findings),
     };
     let content = match read {
         Ok(content) => content,
         Err(error) => {
             findings.add(&rule::FILE_4, Location::bundle(), error.to_string());
-            return Report::new(files, identity, findings);
+            return BundleReport::new(files, identity, findings);
         }
     };
     for declared in rule::DECLARED {
@@ -82,5 +82,5 @@ pub fn check(files: &BTreeMap<String, Vec<u8>>, kubernetes: Option<KubernetesMin
     if let Some(bundle) = content::load(loaded, &content, &mut findings) {
         rendering::check(&bundle, &content, &mut findings);
     }
-    Report::new(files, identity, findings)
+    BundleReport::new(files, identity, findings)
 }

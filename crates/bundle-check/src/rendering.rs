@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::text;
 use olm_bundle::{
-    Bundle, Certificates, InstallMode, RenderError, RenderOptions, SYSTEM_NAMESPACE, ValidationFault,
+    BundleContent, Certificates, InstallMode, RenderError, RenderOptions, SYSTEM_NAMESPACE, ValidationFault,
     Validator, install_checks, render, validate,
 };
 use olm_finding::Rule;
@@ -29,7 +29,7 @@ const WEBHOOKS: NamedList = ("spec.webhookdefinitions", "/generateName");
 const API_SERVICES: NamedList = ("spec.apiservicedefinitions.owned", "/name");
 
 /// Renders the bundle in every supported install mode.
-pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findings) {
+pub(crate) fn check(bundle: &BundleContent, content: &Content<'_>, findings: &mut Findings) {
     let Some(csv) = content.csv() else { return };
     for fault in validate(bundle) {
         // A missing package name is reported at the annotation.
@@ -80,7 +80,7 @@ pub(crate) fn check(bundle: &Bundle, content: &Content<'_>, findings: &mut Findi
 }
 
 /// Results of the install checks for the bundle in this mode.
-fn attempt(bundle: &Bundle, mode: InstallMode) -> Result<BTreeSet<String>, RenderError> {
+fn attempt(bundle: &BundleContent, mode: InstallMode) -> Result<BTreeSet<String>, RenderError> {
     let config = match mode {
         InstallMode::OwnNamespace => json!({"watchNamespace": INSTALL_NAMESPACE}),
         InstallMode::SingleNamespace => json!({"watchNamespace": WATCHED_NAMESPACE}),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use olm_bundle::{Bundle, InstallMode};
+use olm_bundle::{BundleContent, InstallMode};
 use olm_finding::{Level, Rule};
 use serde::Serialize;
 
@@ -14,11 +14,11 @@ const FINDINGS_PER_RULE: usize = 100;
 const MESSAGE_CHARS: usize = 2_000;
 
 /// Violation of a rule. Printed on one line: file and line, object and field, message, rule.
-pub type Finding = olm_finding::Finding<Place>;
+pub type BundleFinding = olm_finding::Finding<BundlePlace>;
 
 /// Place of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct BundlePlace {
     /// Path relative to the root of the bundle. Empty for the whole bundle.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
@@ -33,7 +33,7 @@ pub struct Place {
     pub field: Option<String>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for BundlePlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.file.as_str(), self.line) {
             ("", _) => {}
@@ -59,7 +59,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    pub(crate) fn of(bundle: &Bundle) -> Self {
+    pub(crate) fn of(bundle: &BundleContent) -> Self {
         Self {
             package: bundle.package_name().to_string(),
             name: bundle.name().to_string(),
@@ -71,16 +71,16 @@ impl Identity {
 
 /// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct BundleReport {
     /// Identity of the bundle, if it can be loaded.
     pub identity: Option<Identity>,
     /// Findings by file, line and rule.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<BundleFinding>,
     /// Number of findings omitted because a rule reports at most a hundred.
     pub omitted: usize,
 }
 
-impl Report {
+impl BundleReport {
     pub(crate) fn new(
         files: &BTreeMap<String, Vec<u8>>,
         identity: Option<Identity>,
@@ -91,7 +91,7 @@ impl Report {
     }
 
     /// Findings of this level.
-    pub fn of(&self, level: Level) -> impl Iterator<Item = &Finding> {
+    pub fn of(&self, level: Level) -> impl Iterator<Item = &BundleFinding> {
         self.findings.iter().filter(move |finding| finding.level == level)
     }
 }
@@ -147,7 +147,7 @@ impl Findings {
     }
 
     /// Returns all findings by file, line and rule, and the number of omitted ones.
-    fn finish(self, files: &BTreeMap<String, Vec<u8>>) -> (Vec<Finding>, usize) {
+    fn finish(self, files: &BTreeMap<String, Vec<u8>>) -> (Vec<BundleFinding>, usize) {
         let omitted = self.by_rule.values().map(|of_rule| of_rule.omitted).sum();
         let all = self.by_rule.into_values().flat_map(|FindingsOfRule { rule, reported, .. }| {
             reported.into_iter().map(move |(location, message)| (location, rule, message))
@@ -165,7 +165,11 @@ impl Findings {
                 let lines = lines(&text, group, next);
                 findings.extend(group.iter().zip(lines).map(|((location, rule, message), line)| {
                     let (file, object) = (location.file.clone(), location.object.clone());
-                    Finding::new(rule, Place { file, line, object, field: location.field() }, message)
+                    BundleFinding::new(
+                        rule,
+                        BundlePlace { file, line, object, field: location.field() },
+                        message,
+                    )
                 }));
             }
         }
@@ -199,8 +203,8 @@ fn lines(
     }
 }
 
-fn order(finding: &Finding) -> (&str, Option<usize>, &str, Option<&str>, &str) {
-    let Finding { rule, place: Place { file, line, field, .. }, message, .. } = finding;
+fn order(finding: &BundleFinding) -> (&str, Option<usize>, &str, Option<&str>, &str) {
+    let BundleFinding { rule, place: BundlePlace { file, line, field, .. }, message, .. } = finding;
     (file, *line, rule.id, field.as_deref(), message)
 }
 

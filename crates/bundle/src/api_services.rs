@@ -7,7 +7,7 @@ use olm_version::names::is_dns_label;
 use olm_version::quote;
 use serde_json::{Value, json};
 
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::csv::ApiService;
 use crate::install_modes::RenderContext;
 use crate::names;
@@ -30,7 +30,7 @@ impl ApiService {
 
 /// Faults of owned APIServices, sorted: their deployment does not exist, their group or version cannot be served, or
 /// one group and version has several servers.
-pub(crate) fn faults(bundle: &Bundle) -> Vec<ValidationFault> {
+pub(crate) fn faults(bundle: &BundleContent) -> Vec<ValidationFault> {
     let deployments: BTreeSet<&str> = bundle.csv.deployments().iter().map(|one| one.name.as_str()).collect();
     let mut servers: BTreeMap<String, BTreeSet<(&str, i32)>> = BTreeMap::new();
     let mut found: BTreeSet<(String, String)> = BTreeSet::new();
@@ -66,7 +66,10 @@ pub(crate) fn faults(bundle: &Bundle) -> Vec<ValidationFault> {
 }
 
 /// Pairs of port and target port for the aggregated APIs of a deployment.
-pub(crate) fn ports<'a>(bundle: &'a Bundle, deployment: &'a str) -> impl Iterator<Item = (i32, Value)> + 'a {
+pub(crate) fn ports<'a>(
+    bundle: &'a BundleContent,
+    deployment: &'a str,
+) -> impl Iterator<Item = (i32, Value)> + 'a {
     bundle.csv.api_services_of(deployment).map(|service| {
         let port = service_port(service.container_port);
         (port, json!(port))
@@ -75,7 +78,7 @@ pub(crate) fn ports<'a>(bundle: &'a Bundle, deployment: &'a str) -> impl Iterato
 
 /// One APIService per owned group and version, and for each deployment that serves one, the bindings with which an
 /// API server authenticates and authorizes delegated requests.
-pub(crate) fn objects(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
+pub(crate) fn objects(bundle: &BundleContent, context: RenderContext<'_>) -> Vec<Value> {
     let owned = &bundle.csv.spec.api_services.owned;
     let mut seen = BTreeSet::new();
     // Several kinds of a group and version are one APIService. The validators ensure that its server is the same.

@@ -11,7 +11,7 @@ use crate::properties::PROPERTIES_ANNOTATION;
 /// Content of a registry+v1 bundle image, in normal form (docs/design/bundles.md#normal-form).
 /// [`render`](crate::render()) decides whether it can be installed.
 #[derive(Debug, Clone)]
-pub struct Bundle {
+pub struct BundleContent {
     pub(crate) package_name: String,
     pub(crate) max_openshift_version: Option<String>,
     pub(crate) csv: Csv,
@@ -31,7 +31,7 @@ pub(crate) fn group_of(object: &Value) -> &str {
     text(object, "/apiVersion").split_once('/').map_or("", |(group, _)| group)
 }
 
-impl Bundle {
+impl BundleContent {
     /// Package name of `metadata/annotations.yaml`. It may be empty, in which case rendering fails.
     pub fn package_name(&self) -> &str {
         &self.package_name

@@ -13,7 +13,7 @@ use jsonschema::{Draft, PatternOptions};
 use olm_version::quote;
 use serde_json::{Map, Value};
 
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::csv::InstallMode;
 use crate::deployment_config::DeploymentConfig;
 use crate::error::RenderError;
@@ -40,7 +40,7 @@ impl Configuration {
     ///
     /// # Errors
     /// The configuration is invalid for the bundle.
-    pub(crate) fn read(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Self, RenderError> {
+    pub(crate) fn read(bundle: &BundleContent, options: &RenderOptions<'_>) -> Result<Self, RenderError> {
         let choice_needed = options.single_own_namespace || options.takes_several_namespaces(bundle);
         if options.config.is_none() && !choice_needed {
             return Ok(Self::default());
@@ -116,7 +116,7 @@ struct Operator<'a> {
 }
 
 impl<'a> Operator<'a> {
-    fn new(bundle: &Bundle, options: &RenderOptions<'a>) -> Self {
+    fn new(bundle: &BundleContent, options: &RenderOptions<'a>) -> Self {
         let modes = bundle.install_modes();
         let own_only =
             modes.contains(&InstallMode::OwnNamespace) && !modes.contains(&InstallMode::SingleNamespace);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::certificates::{self, Certificates};
 use crate::csv::Deployment;
 use crate::deployment_config;
@@ -14,11 +14,11 @@ const OPERATOR_ANNOTATION: &str = "olm.operatorNamespace";
 /// Rollbacks use ClusterObjectSets, not old ReplicaSets.
 const REVISION_HISTORY_LIMIT: i32 = 1;
 
-pub(crate) fn deployments(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
+pub(crate) fn deployments(bundle: &BundleContent, context: RenderContext<'_>) -> Vec<Value> {
     bundle.csv.deployments().iter().map(|deployment| rendered(bundle, deployment, context)).collect()
 }
 
-fn rendered(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>) -> Value {
+fn rendered(bundle: &BundleContent, deployment: &Deployment, context: RenderContext<'_>) -> Value {
     let mut metadata = json!({"name": deployment.name, "namespace": context.install_namespace});
     if !deployment.label.is_empty() {
         metadata["labels"] = json!(deployment.label);
@@ -47,7 +47,7 @@ fn rendered(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>
 
 /// Merged annotations, in ascending precedence: ClusterServiceVersion, pod template, target and operator
 /// namespaces.
-fn template_annotations(bundle: &Bundle, metadata: &Value, context: RenderContext<'_>) -> Value {
+fn template_annotations(bundle: &BundleContent, metadata: &Value, context: RenderContext<'_>) -> Value {
     let mut annotations: Map<String, Value> =
         bundle.annotations().iter().map(|(key, value)| (key.clone(), json!(value))).collect();
     if let Some(authored) = metadata.get("annotations").and_then(Value::as_object) {

@@ -4,7 +4,7 @@ use olm_version::excerpt;
 
 /// Reason why the files are not a registry+v1 bundle. Permanent, because the content of an image never changes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
+pub enum BundleLoadError {
     /// `metadata/annotations.yaml` is missing.
     #[error("open metadata/annotations.yaml: no such file or directory")]
     NoAnnotations,

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_version::quote;
 use serde_json::Value;
 
-use crate::bundle::{Bundle, group_of, name_of};
+use crate::bundle::{BundleContent, group_of, name_of};
 use crate::certificates::Serving;
 use crate::csv::Csv;
 use crate::kinds::{BundleKind, KINDS, is_built_in};
@@ -34,7 +34,7 @@ const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// `install_namespace`. `system_namespace` is that of OLM, [`SYSTEM_NAMESPACE`] unless it was installed in another one.
 /// One sentence per failed check, sorted. Empty for an installable bundle.
 pub fn install_checks(
-    bundle: &Bundle,
+    bundle: &BundleContent,
     objects: &[Value],
     install_namespace: &str,
     system_namespace: &str,
@@ -62,7 +62,7 @@ struct ServingDeployments<'a> {
 }
 
 impl<'a> ServingDeployments<'a> {
-    fn of(bundle: &'a Bundle) -> Self {
+    fn of(bundle: &'a BundleContent) -> Self {
         let webhooks = &bundle.csv.spec.webhooks;
         let services = &bundle.csv.spec.api_services.owned;
         let names: BTreeSet<&str> = webhooks
@@ -99,7 +99,7 @@ fn title(object: &Value) -> String {
 }
 
 /// Reports several ClusterServiceVersions. The reference uses the last one.
-fn cluster_service_versions(bundle: &Bundle) -> Option<String> {
+fn cluster_service_versions(bundle: &BundleContent) -> Option<String> {
     let files = bundle.csv_files();
     let names: Vec<String> = files.iter().map(|file| quote(file)).collect();
     (files.len() > 1).then(|| {

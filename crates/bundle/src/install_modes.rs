@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::certificates::Certificates;
 use crate::csv::InstallMode;
 use crate::deployment_config::DeploymentConfig;
@@ -47,7 +47,10 @@ pub fn unsupported_remedy(message: &str) -> Option<&'static str> {
 }
 
 /// Refuses bundles that need unsupported features.
-pub(crate) fn check_supported(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<(), RenderError> {
+pub(crate) fn check_supported(
+    bundle: &BundleContent,
+    options: &RenderOptions<'_>,
+) -> Result<(), RenderError> {
     let refused = |reason: &str| Err(RenderError::Unsupported(reason.to_string()));
     if bundle.has_api_services() {
         if !options.owned_api_services {

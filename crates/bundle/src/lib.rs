@@ -61,13 +61,13 @@ mod typed;
 mod validate;
 mod webhooks;
 
-pub use bundle::Bundle;
+pub use bundle::BundleContent;
 pub use certificates::{
     BUILTIN_CA_ANNOTATION, Certificates, Injection, InjectionKind, Serving, injections, issued_by_others,
 };
 pub use config::{config_schema, config_warnings};
 pub use csv::InstallMode;
-pub use error::{LoadError, RenderError};
+pub use error::{BundleLoadError, RenderError};
 pub use install_checks::{SYSTEM_NAMESPACE, install_checks};
 pub use install_modes::unsupported_remedy;
 pub use kinds::{BundleKind, KINDS, Scope, is_supported_kind};

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_yaml::{DecodeError, Stream, StreamError, json};
 use serde_json::Value;
 
-use crate::error::LoadError;
+use crate::error::BundleLoadError;
 
 const METADATA: &str = "metadata/";
 const MANIFESTS: &str = "manifests/";
@@ -30,15 +30,15 @@ const TEXT_BYTES: usize = 64 << 20;
 const VALUES: usize = 1_500_000;
 /// Maximum number of objects in all manifests, and of parts of the ClusterServiceVersion that yield objects.
 pub(crate) const OBJECTS: usize = 10_000;
-pub(crate) fn exceeded(file: &str, limit: usize, what: &'static str) -> LoadError {
-    LoadError::TooLarge { file: file.to_string(), limit, what }
+pub(crate) fn exceeded(file: &str, limit: usize, what: &'static str) -> BundleLoadError {
+    BundleLoadError::TooLarge { file: file.to_string(), limit, what }
 }
 
 /// Checks number and size of the files before parsing. Files that are not read are ignored.
 ///
 /// # Errors
-/// [`LoadError::TooLarge`] for the first file, by name, that exceeds a limit.
-pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), LoadError> {
+/// [`BundleLoadError::TooLarge`] for the first file, by name, that exceeds a limit.
+pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), BundleLoadError> {
     let (mut files_read, mut bytes) = (0, 0);
     for (path, content) in files {
         let most = match path {
@@ -56,7 +56,7 @@ pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), LoadError> 
 }
 
 /// Consumption of the manifests read so far. Other readers of manifests use it to accept no more than
-/// [`Bundle::load`](crate::Bundle::load) does.
+/// [`BundleContent::load`](crate::Bundle::load) does.
 #[derive(Debug, Default)]
 pub struct ManifestUsage {
     text: usize,
@@ -70,7 +70,7 @@ pub enum ManifestError {
     /// The manifest is invalid.
     Invalid(StreamError),
     /// A limit is exceeded.
-    TooLarge(LoadError),
+    TooLarge(BundleLoadError),
 }
 
 impl ManifestUsage {
@@ -110,7 +110,7 @@ impl ManifestUsage {
     }
 
     /// Counts one document of the manifest `file`, as JSON, before it is parsed.
-    fn document(&mut self, file: &str, json: &[u8]) -> Result<(), LoadError> {
+    fn document(&mut self, file: &str, json: &[u8]) -> Result<(), BundleLoadError> {
         self.text(file, json.len())?;
         let what = "values in all manifests, aliases followed";
         count(&mut self.values, count_values(json), VALUES, file, what)
@@ -119,13 +119,13 @@ impl ManifestUsage {
     /// Counts one object of the manifest `file`.
     ///
     /// # Errors
-    /// [`LoadError::TooLarge`].
-    pub fn object(&mut self, file: &str) -> Result<(), LoadError> {
+    /// [`BundleLoadError::TooLarge`].
+    pub fn object(&mut self, file: &str) -> Result<(), BundleLoadError> {
         count(&mut self.objects, 1, OBJECTS, file, "objects in a bundle")
     }
 
     /// Counts text of the manifest `file` that is repeated in memory.
-    pub(crate) fn text(&mut self, file: &str, bytes: usize) -> Result<(), LoadError> {
+    pub(crate) fn text(&mut self, file: &str, bytes: usize) -> Result<(), BundleLoadError> {
         count(&mut self.text, bytes, TEXT_BYTES, file, "bytes in all manifests, aliases followed")
     }
 }
@@ -136,7 +136,7 @@ fn count(
     limit: usize,
     file: &str,
     what: &'static str,
-) -> Result<(), LoadError> {
+) -> Result<(), BundleLoadError> {
     *used = used.saturating_add(more);
     if *used > limit { Err(exceeded(file, limit, what)) } else { Ok(()) }
 }

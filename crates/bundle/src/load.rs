@@ -11,9 +11,9 @@ use olm_yaml::{Stream, StreamError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::csv::{Csv, Deployment};
-use crate::error::LoadError;
+use crate::error::BundleLoadError;
 use crate::go_json;
 use crate::limits::{self, ManifestError, ManifestUsage};
 use crate::properties::{self, PROPERTIES_ANNOTATION};
@@ -30,38 +30,38 @@ const ANNOTATIONS: [&str; 3] = [
 ];
 const PACKAGE_ANNOTATION: &str = "operators.operatorframework.io.bundle.package.v1";
 
-impl Bundle {
+impl BundleContent {
     /// Loads a bundle from the files of an unpacked image, by slash-separated path relative to its root
     /// (`metadata/annotations.yaml`, `manifests/csv.yaml`, …). Files elsewhere are ignored
     /// (docs/design/bundles.md#image-layout).
     ///
     /// # Errors
-    /// The files are not a registry+v1 bundle. See [`LoadError`].
-    pub fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, LoadError> {
+    /// The files are not a registry+v1 bundle. See [`BundleLoadError`].
+    pub fn load(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, BundleLoadError> {
         limits::check(files)?;
-        let package_name = package_name(files.get(ANNOTATIONS_FILE).ok_or(LoadError::NoAnnotations)?)?;
+        let package_name = package_name(files.get(ANNOTATIONS_FILE).ok_or(BundleLoadError::NoAnnotations)?)?;
         let mut manifests = Manifests::default();
         let mut in_manifests = files
             .range(MANIFESTS.to_string()..)
             .take_while(|(path, _)| path.starts_with(MANIFESTS))
             .peekable();
         if in_manifests.peek().is_none() {
-            return Err(LoadError::NoManifests);
+            return Err(BundleLoadError::NoManifests);
         }
         for (path, content) in in_manifests {
             if let Some((directory, _)) = path[MANIFESTS.len()..].split_once('/') {
-                return Err(LoadError::Subdirectory(format!("{MANIFESTS}{directory}")));
+                return Err(BundleLoadError::Subdirectory(format!("{MANIFESTS}{directory}")));
             }
             manifests.read(path, content)?;
         }
-        let mut csv = manifests.csv.ok_or(LoadError::NoClusterServiceVersion)?;
+        let mut csv = manifests.csv.ok_or(BundleLoadError::NoClusterServiceVersion)?;
         let annotations = &mut csv.metadata.annotations;
         let property_file = files.get(PROPERTIES_FILE).map(Vec::as_slice);
         let authored = annotations.get(PROPERTIES_ANNOTATION).map(String::as_str);
         if let Some(text) = properties::merge(authored, property_file)? {
             annotations.insert(PROPERTIES_ANNOTATION.to_string(), text);
         }
-        let bundle = Bundle {
+        let bundle = BundleContent {
             package_name,
             max_openshift_version: property_file.and_then(properties::max_openshift_version),
             csv,
@@ -77,8 +77,8 @@ impl Bundle {
 /// Checks the number of parts of the ClusterServiceVersion that yield objects.
 ///
 /// # Errors
-/// [`LoadError::TooLarge`].
-fn check_parts(bundle: &Bundle) -> Result<(), LoadError> {
+/// [`BundleLoadError::TooLarge`].
+fn check_parts(bundle: &BundleContent) -> Result<(), BundleLoadError> {
     let spec = &bundle.csv.spec;
     let strategy = &spec.install.spec;
     let containers: usize = bundle.csv.deployments().iter().map(Deployment::containers).sum();
@@ -95,12 +95,13 @@ fn check_parts(bundle: &Bundle) -> Result<(), LoadError> {
 }
 
 /// Package name of `metadata/annotations.yaml`, empty if absent.
-fn package_name(file: &[u8]) -> Result<String, LoadError> {
+fn package_name(file: &[u8]) -> Result<String, BundleLoadError> {
     let refused = |what: &Value, target: &str| {
         let mismatch = go_json::mismatch(what, target);
-        LoadError::Annotations(format!("error unmarshaling JSON: while decoding JSON: {mismatch}"))
+        BundleLoadError::Annotations(format!("error unmarshaling JSON: while decoding JSON: {mismatch}"))
     };
-    let document = olm_yaml::from_slice(file).map_err(|error| LoadError::Annotations(error.to_string()))?;
+    let document =
+        olm_yaml::from_slice(file).map_err(|error| BundleLoadError::Annotations(error.to_string()))?;
     let annotations = match &document {
         Value::Null => &Value::Null,
         Value::Object(entries) => go_json::field(entries, "annotations").unwrap_or(&Value::Null),
@@ -135,8 +136,8 @@ impl ObjectError {
         Self { detail, field: String::new() }
     }
 
-    fn of_file(self, file: &str) -> LoadError {
-        LoadError::Manifest { file: file.to_string(), detail: self.detail, field: self.field }
+    fn of_file(self, file: &str) -> BundleLoadError {
+        BundleLoadError::Manifest { file: file.to_string(), detail: self.detail, field: self.field }
     }
 }
 
@@ -157,7 +158,7 @@ struct Manifests {
 }
 
 impl Manifests {
-    fn read(&mut self, path: &str, content: &[u8]) -> Result<(), LoadError> {
+    fn read(&mut self, path: &str, content: &[u8]) -> Result<(), BundleLoadError> {
         let wrong = |cause: String| {
             ObjectError::new(format!("error parsing {}: {cause}", excerpt(path))).of_file(path)
         };
@@ -177,7 +178,7 @@ impl Manifests {
         Ok(())
     }
 
-    fn document(&mut self, path: &str, document: Value) -> Result<(), LoadError> {
+    fn document(&mut self, path: &str, document: Value) -> Result<(), BundleLoadError> {
         self.usage.object(path)?;
         let undecodable = |detail: String| {
             ObjectError::new(format!("unable to decode \"{}\": {detail}", excerpt(path))).of_file(path)
@@ -205,7 +206,7 @@ impl Manifests {
     }
 
     /// Reads the items of a list and collects all errors. Nested lists are refused.
-    fn items(&mut self, path: &str, items: Vec<Map<String, Value>>) -> Result<(), LoadError> {
+    fn items(&mut self, path: &str, items: Vec<Map<String, Value>>) -> Result<(), BundleLoadError> {
         if items.iter().any(|item| item.get("items").is_some_and(Value::is_array)) {
             let detail = "*unstructured.Unstructured is not a list: no Items field in this object";
             return Err(ObjectError::new(detail.into()).of_file(path));

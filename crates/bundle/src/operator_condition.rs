@@ -67,9 +67,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{Bundle, RenderOptions, render};
+    use crate::{BundleContent, RenderOptions, render};
 
-    fn bundle(deployments: &Value) -> Bundle {
+    fn bundle(deployments: &Value) -> BundleContent {
         let annotations = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
         let csv = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
             "metadata": {"name": "demo.v1.0.0"},
@@ -79,7 +79,7 @@ mod tests {
             ("metadata/annotations.yaml".to_owned(), annotations.into()),
             ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
         ]);
-        Bundle::load(&files).unwrap()
+        BundleContent::load(&files).unwrap()
     }
 
     fn deployment(name: &str, pod: &Value) -> Value {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::certificates::Certificates;
 use crate::csv::InstallMode;
 
@@ -38,7 +38,7 @@ pub struct RenderOptions<'a> {
 
 impl RenderOptions<'_> {
     /// Reports whether `watchNamespaces` is allowed for this bundle.
-    pub(crate) fn takes_several_namespaces(&self, bundle: &Bundle) -> bool {
+    pub(crate) fn takes_several_namespaces(&self, bundle: &BundleContent) -> bool {
         self.multi_watch_namespaces && bundle.install_modes().contains(&InstallMode::MultiNamespace)
     }
 }

@@ -11,7 +11,7 @@ use olm_yaml::json;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::error::LoadError;
+use crate::error::BundleLoadError;
 use crate::go_json;
 
 /// Annotation of the ClusterServiceVersion and of the revision with the properties as JSON text.
@@ -21,7 +21,10 @@ pub const PROPERTIES_ANNOTATION: &str = "olm.properties";
 ///
 /// # Errors
 /// The annotation or the file is invalid.
-pub(crate) fn merge(annotation: Option<&str>, file: Option<&[u8]>) -> Result<Option<String>, LoadError> {
+pub(crate) fn merge(
+    annotation: Option<&str>,
+    file: Option<&[u8]>,
+) -> Result<Option<String>, BundleLoadError> {
     let mut elements = annotation.map(authored_elements).transpose()?.unwrap_or_default();
     let Some(file) = file.filter(|bytes| !bytes.is_empty()) else {
         return Ok(annotation.map(str::to_string));
@@ -37,8 +40,8 @@ fn element(kind: &str, value: &str) -> String {
     format!(r#"{{"type":{},"value":{value}}}"#, go_json::text(&Value::from(kind)))
 }
 
-fn authored_elements(text: &str) -> Result<Vec<String>, LoadError> {
-    let refused = |detail: String| LoadError::PropertiesAnnotation(detail);
+fn authored_elements(text: &str) -> Result<Vec<String>, BundleLoadError> {
+    let refused = |detail: String| BundleLoadError::PropertiesAnnotation(detail);
     json::canonicalize(text.as_bytes()).map_err(|error| {
         refused(match error.message.as_str() {
             "unexpected EOF" => "unexpected end of JSON input".into(),
@@ -90,8 +93,8 @@ fn raw_kind(raw: &RawValue) -> &'static str {
     }
 }
 
-fn file_elements(file: &[u8]) -> Result<Vec<String>, LoadError> {
-    let refused = |detail: String| LoadError::PropertiesFile(detail);
+fn file_elements(file: &[u8]) -> Result<Vec<String>, BundleLoadError> {
+    let refused = |detail: String| BundleLoadError::PropertiesFile(detail);
     let wrong = |what: &Value, target: &str| {
         let mismatch = go_json::mismatch(what, target);
         refused(format!("error unmarshaling JSON: while decoding JSON: {mismatch}"))

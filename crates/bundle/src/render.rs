@@ -6,7 +6,7 @@
 
 use serde_json::Value;
 
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::config::Configuration;
 use crate::csv::{Deployment, Webhook};
 use crate::error::RenderError;
@@ -25,7 +25,7 @@ const PERMISSION_BYTES: usize = 512;
 ///
 /// # Errors
 /// The first step that fails. See [`RenderError`].
-pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>, RenderError> {
+pub fn render(bundle: &BundleContent, options: &RenderOptions<'_>) -> Result<Vec<Value>, RenderError> {
     check_supported(bundle, options)?;
     let modes = bundle.install_modes();
     let Configuration { watched, deployments: config } = Configuration::read(bundle, options)?;
@@ -69,7 +69,11 @@ pub fn render(bundle: &Bundle, options: &RenderOptions<'_>) -> Result<Vec<Value>
 ///
 /// # Errors
 /// [`RenderError::Generate`].
-fn check_size(bundle: &Bundle, options: &RenderOptions<'_>, targets: &Targets) -> Result<(), RenderError> {
+fn check_size(
+    bundle: &BundleContent,
+    options: &RenderOptions<'_>,
+    targets: &Targets,
+) -> Result<(), RenderError> {
     let strategy = &bundle.csv.spec.install.spec;
     let deployments = bundle.csv.deployments();
     let annotations: usize = bundle.annotations().iter().map(|(key, value)| key.len() + value.len()).sum();

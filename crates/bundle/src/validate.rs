@@ -8,7 +8,7 @@ use olm_version::quote;
 use serde_json::Value;
 
 use crate::api_services;
-use crate::bundle::{Bundle, name_of};
+use crate::bundle::{BundleContent, name_of};
 use crate::csv::{InstallMode, Webhook};
 use crate::kinds::is_supported_kind;
 
@@ -60,7 +60,7 @@ impl ValidationFault {
 
 /// Faults that prevent rendering, in the order in which [`render`](crate::render()) reports them. Empty for a valid
 /// bundle.
-pub fn validate(bundle: &Bundle) -> Vec<ValidationFault> {
+pub fn validate(bundle: &BundleContent) -> Vec<ValidationFault> {
     let webhooks = &bundle.csv.spec.webhooks;
     let no_package = bundle.package_name.is_empty().then(|| "package name is empty".to_string());
     let admission = webhooks.iter().filter(|webhook| !webhook.is_conversion());
@@ -87,7 +87,7 @@ pub fn validate(bundle: &Bundle) -> Vec<ValidationFault> {
     )
 }
 
-fn deployments(bundle: &Bundle) -> Vec<ValidationFault> {
+fn deployments(bundle: &BundleContent) -> Vec<ValidationFault> {
     let names = bundle.csv.deployments().iter().map(|deployment| deployment.name.as_str());
     let what = "cluster service version contains duplicate strategy deployment spec";
     let duplicate = repeated(names.clone()).map(|name| (name, format!("{what} '{name}'")));
@@ -100,7 +100,7 @@ fn deployments(bundle: &Bundle) -> Vec<ValidationFault> {
     duplicate.chain(invalid).map(fault).collect()
 }
 
-fn crds(bundle: &Bundle) -> Vec<ValidationFault> {
+fn crds(bundle: &BundleContent) -> Vec<ValidationFault> {
     let names = || bundle.crds.iter().map(name_of);
     let what = "bundle contains duplicate custom resource definition";
     let duplicate = repeated(names()).map(|name| (name, format!("{what} '{name}'")));
@@ -113,7 +113,7 @@ fn crds(bundle: &Bundle) -> Vec<ValidationFault> {
     duplicate.chain(missing).map(fault).collect()
 }
 
-fn owned(bundle: &Bundle) -> BTreeSet<&str> {
+fn owned(bundle: &BundleContent) -> BTreeSet<&str> {
     bundle.csv.spec.crds.owned.iter().map(|owned| owned.name.as_str()).collect()
 }
 
@@ -134,7 +134,7 @@ fn conversion_modes(webhooks: &[Webhook], modes: &BTreeSet<InstallMode>) -> Vec<
     conversions.map(fault).collect()
 }
 
-fn webhook_deployments(bundle: &Bundle) -> Vec<ValidationFault> {
+fn webhook_deployments(bundle: &BundleContent) -> Vec<ValidationFault> {
     let present: BTreeSet<&str> = bundle.csv.deployments().iter().map(|d| d.name.as_str()).collect();
     let webhooks = bundle.csv.spec.webhooks.iter();
     let mut missing: Vec<(&str, &str, &str)> = webhooks
@@ -165,7 +165,7 @@ fn webhook_names(webhooks: &[Webhook]) -> Vec<ValidationFault> {
     duplicate.chain(invalid).map(fault).collect()
 }
 
-fn conversions(bundle: &Bundle) -> impl Iterator<Item = ValidationFault> {
+fn conversions(bundle: &BundleContent) -> impl Iterator<Item = ValidationFault> {
     let mut webhooks: Vec<&Webhook> =
         bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion()).collect();
     webhooks.sort_by_key(|webhook| webhook.generate_name.as_str());

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::api_services;
-use crate::bundle::{Bundle, name_of};
+use crate::bundle::{BundleContent, name_of};
 use crate::certificates::Serving;
 use crate::csv::{Deployment, Webhook};
 use crate::error::RenderError;
@@ -22,11 +22,11 @@ impl RenderContext<'_> {
 }
 
 /// CRDs of the bundle, with the conversion webhook that names them. The validators ensure that at most one does.
-pub(crate) fn crds(bundle: &Bundle, context: RenderContext<'_>) -> Result<Vec<Value>, RenderError> {
+pub(crate) fn crds(bundle: &BundleContent, context: RenderContext<'_>) -> Result<Vec<Value>, RenderError> {
     bundle.crds.iter().map(|crd| converted(crd, bundle, context)).collect()
 }
 
-fn converted(crd: &Value, bundle: &Bundle, context: RenderContext<'_>) -> Result<Value, RenderError> {
+fn converted(crd: &Value, bundle: &BundleContent, context: RenderContext<'_>) -> Result<Value, RenderError> {
     let name = name_of(crd);
     let mut webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.is_conversion());
     let mut object = crd.clone();
@@ -76,7 +76,7 @@ pub(crate) fn annotate(object: &mut Value, annotation: Option<(&'static str, Str
 }
 
 /// One configuration object per webhook definition of this type.
-pub(crate) fn configurations(bundle: &Bundle, kind: &str, context: RenderContext<'_>) -> Vec<Value> {
+pub(crate) fn configurations(bundle: &BundleContent, kind: &str, context: RenderContext<'_>) -> Vec<Value> {
     let webhooks = bundle.csv.spec.webhooks.iter().filter(|webhook| webhook.kind == kind);
     webhooks.map(|webhook| configuration(webhook, context)).collect()
 }
@@ -126,22 +126,22 @@ fn admission_webhook(webhook: &Webhook, serving: &Serving, targets: &Targets, mu
 }
 
 /// One Service per deployment with webhooks or aggregated APIs, with their distinct ports.
-pub(crate) fn services(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
+pub(crate) fn services(bundle: &BundleContent, context: RenderContext<'_>) -> Vec<Value> {
     serving_deployments(bundle).map(|deployment| service(bundle, deployment, context)).collect()
 }
 
 /// Objects of the certificate provider for each serving deployment.
-pub(crate) fn certificate_objects(bundle: &Bundle, context: RenderContext<'_>) -> Vec<Value> {
+pub(crate) fn certificate_objects(bundle: &BundleContent, context: RenderContext<'_>) -> Vec<Value> {
     let objects = |name: &str| context.certificates.objects(&context.serving(name));
     serving_deployments(bundle).flat_map(|deployment| objects(&deployment.name)).collect()
 }
 
-fn serving_deployments(bundle: &Bundle) -> impl Iterator<Item = &Deployment> {
+fn serving_deployments(bundle: &BundleContent) -> impl Iterator<Item = &Deployment> {
     let csv = &bundle.csv;
     csv.deployments().iter().filter(|deployment| csv.is_serving(&deployment.name))
 }
 
-fn service(bundle: &Bundle, deployment: &Deployment, context: RenderContext<'_>) -> Value {
+fn service(bundle: &BundleContent, deployment: &Deployment, context: RenderContext<'_>) -> Value {
     let serving = context.serving(&deployment.name);
     let webhooks = bundle.csv.webhooks_of(&deployment.name).map(|webhook| {
         let port = service_port(webhook.container_port);

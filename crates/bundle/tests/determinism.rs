@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use olm_bundle::{Bundle, Certificates, RenderError, RenderOptions, render, validate};
+use olm_bundle::{BundleContent, Certificates, RenderError, RenderOptions, render, validate};
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
@@ -161,8 +161,8 @@ proptest! {
             operator_condition: false,
             aggregate_api_roles,
         };
-        let rendered = render(&Bundle::load(&files).unwrap(), &options);
-        prop_assert_eq!(&rendered, &render(&Bundle::load(&files).unwrap(), &options));
+        let rendered = render(&BundleContent::load(&files).unwrap(), &options);
+        prop_assert_eq!(&rendered, &render(&BundleContent::load(&files).unwrap(), &options));
         match rendered {
             Err(error) => prop_assert!(!error.to_string().is_empty()),
             Ok(objects) => for object in objects {
@@ -179,7 +179,7 @@ proptest! {
         names in Just((0..6).collect::<Vec<usize>>()).prop_shuffle(),
     ) {
         let texts = |names: &[usize]| -> Vec<String> {
-            let bundle = Bundle::load(&files(&csv, &manifests, names)).unwrap();
+            let bundle = BundleContent::load(&files(&csv, &manifests, names)).unwrap();
             validate(&bundle).into_iter().map(|fault| fault.text).collect()
         };
         let (sorted, shuffled) = (texts(&[0, 1, 2, 3, 4, 5]), texts(&names));
@@ -216,7 +216,7 @@ fn generated_bundles_include_valid_and_invalid_ones() {
             operator_condition: false,
             aggregate_api_roles: false,
         };
-        match render(&Bundle::load(&files(&csv, &[], &[0])).unwrap(), &options) {
+        match render(&BundleContent::load(&files(&csv, &[], &[0])).unwrap(), &options) {
             Ok(rendered) => objects += rendered.len(),
             Err(RenderError::Invalid(_)) => invalid += 1,
             Err(_) => {}

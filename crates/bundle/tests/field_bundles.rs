@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use cases::Case;
-use olm_bundle::{Bundle, SYSTEM_NAMESPACE, install_checks};
+use olm_bundle::{BundleContent, SYSTEM_NAMESPACE, install_checks};
 use serde_json::Value;
 
 #[test]
@@ -51,7 +51,7 @@ fn install_checks_fail_for_known_field_bundles_only() {
     let Some(root) = olm_require::field_data() else { return };
     let check = |folder: &Path| {
         let case = Case::read(&folder.join("case.json"));
-        let bundle = Bundle::load(&cases::files_below(folder)).map_err(|error| error.to_string())?;
+        let bundle = BundleContent::load(&cases::files_below(folder)).map_err(|error| error.to_string())?;
         let found = install_checks(&bundle, &case.render(folder)?, &case.install_namespace, SYSTEM_NAMESPACE);
         let expected = REFUSED.iter().find(|(name, _)| folder.ends_with(name)).map(|(_, text)| *text);
         match (found.as_slice(), expected) {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use olm_bundle::{Bundle, Certificates, LoadError, RenderOptions, render};
+use olm_bundle::{BundleContent, BundleLoadError, Certificates, RenderOptions, render};
 use serde_json::{Value, json};
 
 const ANNOTATIONS: &str = "annotations: {operators.operatorframework.io.bundle.package.v1: op}";
@@ -37,8 +37,8 @@ fn config_map(number: usize) -> String {
     format!("{{kind: ConfigMap, apiVersion: v1, metadata: {{name: c{number}}}}}")
 }
 
-fn load(files: &Files) -> Result<Bundle, String> {
-    Bundle::load(files).map_err(|error| error.to_string())
+fn load(files: &Files) -> Result<BundleContent, String> {
+    BundleContent::load(files).map_err(|error| error.to_string())
 }
 
 fn load_error(files: &Files) -> String {
@@ -410,7 +410,8 @@ fn huge_and_odd_names_load_and_render_without_panic() {
 
 #[test]
 fn exceeded_limit_is_error_too_large() {
-    let error = Bundle::load(&empty(&[("metadata/properties.yaml", "#".repeat(2 << 20))])).unwrap_err();
+    let error =
+        BundleContent::load(&empty(&[("metadata/properties.yaml", "#".repeat(2 << 20))])).unwrap_err();
     let file = "metadata/properties.yaml".to_owned();
-    assert_eq!(error, LoadError::TooLarge { file, limit: 1 << 20, what: "bytes in this file" });
+    assert_eq!(error, BundleLoadError::TooLarge { file, limit: 1 << 20, what: "bytes in this file" });
 }

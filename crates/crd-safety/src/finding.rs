@@ -55,7 +55,7 @@ impl Impact {
 
 /// Breaking change between the live and the new CRD. Sorts in report order. `Display` yields its report line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Finding {
+pub struct CrdFinding {
     /// Scope of the comparison.
     pub section: Section,
     /// `v1`, or `v1 -> v2` for a pair. `None` for the whole CRD.
@@ -70,7 +70,7 @@ pub struct Finding {
     pub impact: Impact,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for CrdFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for part in [&self.version, &self.property].into_iter().flatten() {
             write!(f, "{part}: ")?;
@@ -83,18 +83,18 @@ impl fmt::Display for Finding {
 pub(crate) const REMOVED_FIELD: &str = "removed field : ";
 
 /// Findings without those that another one implies: of a removed field, only its removal remains.
-pub fn without_consequences(findings: Vec<Finding>) -> Vec<Finding> {
-    let field = |finding: &Finding| {
+pub fn without_consequences(findings: Vec<CrdFinding>) -> Vec<CrdFinding> {
+    let field = |finding: &CrdFinding| {
         let (version, path) = match (&finding.version, &finding.property) {
             (Some(version), Some(path)) => (version.as_str(), path.as_str()),
             _ => finding.text.strip_prefix(REMOVED_FIELD)?.split_once('.')?,
         };
         Some((version.to_owned(), path.to_owned()))
     };
-    let is_removal = |finding: &Finding| finding.check == "existingFieldRemoval";
+    let is_removal = |finding: &CrdFinding| finding.check == "existingFieldRemoval";
     let removed: BTreeSet<_> =
         findings.iter().filter(|finding| is_removal(finding)).filter_map(field).collect();
-    let is_implied = |finding: &Finding| {
+    let is_implied = |finding: &CrdFinding| {
         let Some((version, path)) = field(finding) else { return false };
         let is_removed = |path: &str| removed.contains(&(version.clone(), path.to_owned()));
         (!is_removal(finding) && is_removed(&path))
@@ -105,7 +105,7 @@ pub fn without_consequences(findings: Vec<Finding>) -> Vec<Finding> {
 }
 
 /// Complete error text for the findings of the CRD `name` (docs/design/apply.md#crd-upgrade-safety).
-pub fn error_text(name: &str, findings: &[Finding]) -> String {
+pub fn error_text(name: &str, findings: &[CrdFinding]) -> String {
     let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
     format!("validating upgrade for CRD {}: {}", olm_version::quote(name), lines.join("\n"))
 }
@@ -113,12 +113,12 @@ pub fn error_text(name: &str, findings: &[Finding]) -> String {
 /// Collects findings up to [`MAX_BYTES`].
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    list: Vec<Finding>,
+    list: Vec<CrdFinding>,
     bytes: usize,
 }
 
 impl Findings {
-    pub(crate) fn push(&mut self, finding: Finding) {
+    pub(crate) fn push(&mut self, finding: CrdFinding) {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         self.bytes += length(&finding.version) + length(&finding.property) + finding.text.len();
         if self.bytes <= MAX_BYTES {
@@ -130,7 +130,7 @@ impl Findings {
     ///
     /// # Errors
     /// The findings exceed [`MAX_BYTES`].
-    pub(crate) fn finish(mut self, name: &str) -> Result<Vec<Finding>, CheckError> {
+    pub(crate) fn finish(mut self, name: &str) -> Result<Vec<CrdFinding>, CheckError> {
         if self.bytes > MAX_BYTES {
             return Err(CheckError(format!(
                 "CustomResourceDefinition {name:?}: the findings are longer than {MAX_BYTES} bytes"

@@ -51,7 +51,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-pub use finding::{Finding, Impact, Section, error_text, without_consequences};
+pub use finding::{CrdFinding, Impact, Section, error_text, without_consequences};
 pub use live::LiveCheck;
 
 use crd::{Crd, Version};
@@ -81,7 +81,7 @@ pub fn is_crd(object: &Value) -> bool {
 ///
 /// # Errors
 /// Either object is not a CRD, is malformed, or exceeds a limit.
-pub fn check(live: Option<&Value>, new: &Value) -> Result<Vec<Finding>, CheckError> {
+pub fn check(live: Option<&Value>, new: &Value) -> Result<Vec<CrdFinding>, CheckError> {
     let Some(live) = live else { return Ok(Vec::new()) };
     let (old, new) = (Crd::read(live)?, Crd::read(new)?);
     let mut findings = Findings::default();
@@ -112,7 +112,14 @@ pub fn vanished_versions(live: &Value, new: &Value) -> Result<Vec<String>, Check
 /// Checks scope, stored versions and removed fields: docs/design/apply.md#crd-findings.
 fn whole_crd(old: &Crd<'_>, new: &Crd<'_>, findings: &mut Findings) {
     let mut push = |check, text, impact| {
-        findings.push(Finding { section: Section::Crd, version: None, property: None, check, text, impact });
+        findings.push(CrdFinding {
+            section: Section::Crd,
+            version: None,
+            property: None,
+            check,
+            text,
+            impact,
+        });
     };
     if old.scope != new.scope {
         let quote = olm_version::quote;
@@ -151,7 +158,7 @@ fn common_versions<'c, 'a>(
 
 /// Compares each served version with each higher one: a higher version must accept objects of a lower one
 /// (docs/design/apply.md#crd-findings). `name` is that of the CRD in errors.
-fn served_pairs(crd: &Crd<'_>, name: &str) -> Result<Vec<Finding>, CheckError> {
+fn served_pairs(crd: &Crd<'_>, name: &str) -> Result<Vec<CrdFinding>, CheckError> {
     let mut findings = Findings::default();
     let mut served: Vec<&Version<'_>> = crd.versions.iter().filter(|version| version.served).collect();
     served.sort_by_key(|version| priority::key(version.name));

@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 use crate::crd::Crd;
 use crate::schema::Schema;
 use crate::text::canonical;
-use crate::{CheckError, Finding};
+use crate::{CheckError, CrdFinding};
 use validator::SchemaValidator;
 
 /// Validates objects of one CRD against a new version of that CRD.
@@ -103,7 +103,7 @@ impl LiveCheck {
     }
 
     /// Reports whether [`Self::violations`] of all objects decide if this finding breaks any of them.
-    pub fn judges(&self, finding: &Finding) -> bool {
+    pub fn judges(&self, finding: &CrdFinding) -> bool {
         let is_served = finding.version.as_ref().is_none_or(|version| !self.unserved.contains(version));
         match finding.check {
             _ if !is_served => false,
@@ -115,7 +115,7 @@ impl LiveCheck {
     }
 }
 
-impl Finding {
+impl CrdFinding {
     /// Reports whether the change is rejected by the API server itself, regardless of existing objects.
     pub fn is_absolute(&self) -> bool {
         matches!(self.check, "scope" | "storedVersionRemoval")

@@ -6,7 +6,7 @@ use olm_version::quote;
 use serde_json::Value;
 
 use crate::crd::Version;
-use crate::finding::{Finding, Findings, Impact, Section};
+use crate::finding::{CrdFinding, Findings, Impact, Section};
 use crate::impact;
 use crate::schema::Schema;
 use crate::text::{canonical, canonical_schema, number};
@@ -48,7 +48,7 @@ pub(crate) fn compare(
                 new_version,
             );
             let (version, property) = (Some(version.to_owned()), Some(path.to_owned()));
-            findings.push(Finding { section, version, property, check, text, impact });
+            findings.push(CrdFinding { section, version, property, check, text, impact });
         });
     });
 }

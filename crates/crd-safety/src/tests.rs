@@ -45,7 +45,7 @@ fn removed_field_is_the_only_finding() {
         error_text("widgets.example.com", &findings),
         "validating upgrade for CRD \"widgets.example.com\": existingFieldRemoval: removed field : v1.^.spec.x"
     );
-    let line = |section, version: Option<&str>| Finding {
+    let line = |section, version: Option<&str>| CrdFinding {
         section,
         version: version.map(str::to_owned),
         property: version.map(|_| "^.spec.x".to_owned()),

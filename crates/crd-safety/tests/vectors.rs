@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use olm_crd_safety::{Finding, check, error_text};
+use olm_crd_safety::{CrdFinding, check, error_text};
 use serde_json::Value;
 
 #[test]
@@ -51,7 +51,7 @@ fn fault(case: &Value) -> Option<String> {
     got.next().map(|finding| format!("unexpected {finding:?}"))
 }
 
-fn is(finding: &Finding, expected: &Value) -> bool {
+fn is(finding: &CrdFinding, expected: &Value) -> bool {
     let line = finding.to_string();
     finding.section.as_str() == expected["section"]
         && finding.version.as_deref() == expected["version"].as_str()

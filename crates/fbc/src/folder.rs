@@ -81,14 +81,14 @@ pub enum EntryKind {
 
 /// Limits of loading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct LoadLimits {
     /// Number of files and directories.
     pub entries: usize,
     /// Limits of each document.
     pub document: olm_yaml::Limits,
 }
 
-impl Default for Limits {
+impl Default for LoadLimits {
     fn default() -> Self {
         Self { entries: 1_000_000, document: olm_yaml::Limits::default() }
     }
@@ -156,7 +156,7 @@ fn os_text(error: &io::Error) -> String {
 /// The first error in that order, including those of `sink`. Earlier metas have already been passed on.
 pub fn load<E: From<LoadError>>(
     folder: &impl Folder,
-    limits: &Limits,
+    limits: &LoadLimits,
     sink: &mut dyn FnMut(Meta) -> Result<(), E>,
 ) -> Result<(), E> {
     for path in content_files(folder, limits)? {
@@ -171,7 +171,7 @@ pub fn load<E: From<LoadError>>(
 /// Those of [`load`].
 pub fn load_authored<E: From<LoadError>>(
     folder: &impl Folder,
-    limits: &Limits,
+    limits: &LoadLimits,
     sink: &mut dyn FnMut(Meta) -> Result<(), E>,
 ) -> Result<(), E> {
     for path in content_files(folder, limits)? {
@@ -181,7 +181,7 @@ pub fn load_authored<E: From<LoadError>>(
 }
 
 /// Files of the folder that are not ignored, in walk order.
-pub(crate) fn content_files(folder: &impl Folder, limits: &Limits) -> Result<Vec<PathBuf>, LoadError> {
+pub(crate) fn content_files(folder: &impl Folder, limits: &LoadLimits) -> Result<Vec<PathBuf>, LoadError> {
     let mut files = files(folder, limits.entries)?;
     let ignore = ignore_rules(folder, &files)?;
     files.retain(|path| !path.ends_with(IGNORE_FILE) && !ignore.ignores(path));
@@ -192,7 +192,7 @@ pub(crate) fn content_files(folder: &impl Folder, limits: &Limits) -> Result<Vec
 pub(crate) fn load_file<E: From<LoadError>>(
     folder: &impl Folder,
     path: &Path,
-    limits: &Limits,
+    limits: &LoadLimits,
     authored: bool,
     sink: &mut dyn FnMut(Meta) -> Result<(), E>,
 ) -> Result<(), E> {

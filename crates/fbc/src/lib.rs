@@ -32,19 +32,20 @@ mod version_edges;
 mod write;
 mod write_yaml;
 
-pub use folder::{Entry, EntryKind, Folder, Limits, LoadError, below, load, load_authored};
+pub use folder::{Entry, EntryKind, Folder, LoadError, LoadLimits, below, load, load_authored};
 pub use meta::{Meta, MetaError, MetaReader};
 pub use migrate::{MigrationLevel, migrate};
 pub use model::{
-    Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, ModelError, Package, PackageContent,
-    Property, Reference, RelatedImage, heads,
+    Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, DeprecationReference, ModelError, Package,
+    PackageContent, Property, RelatedImage, heads,
 };
 pub use olm_yaml::Limits as DocumentLimits;
 pub use origin::Origin;
-pub use selector::Selector;
+pub use selector::MetaSelector;
 pub use subset::{KeptPackage, PackageSubset, SmallerCatalog, Subset, SubsetError, subset};
 pub use validate::{
-    Duplicates, Finding, RULES, Report, repeated_key_warnings, validate_folder, validate_metas,
+    CatalogFinding, Duplicates, RULES, ValidationReport, repeated_key_warnings, validate_folder,
+    validate_metas,
 };
 pub use version_edges::{VersionEdges, VersionedEntry};
 pub use write::{Form, WriteError, write};

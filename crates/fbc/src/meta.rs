@@ -5,7 +5,7 @@ use std::{io::Read, path::Path, sync::Arc};
 
 use olm_yaml::{
     DecodeError, Limits, Notation, RepeatedKey, Stream, StreamError,
-    json::{Canonical, Kind, Member, canonicalize},
+    json::{Canonical, JsonMember, Kind, canonicalize},
 };
 
 use olm_version::{aggregate, excerpt, quote};
@@ -164,8 +164,8 @@ fn decode(json: &[u8], notation: Notation) -> Result<Meta, DecodeError> {
 ///
 /// # Errors
 /// Keys that fold to the same text, including unknown keys.
-fn folded_keys(object: &Canonical) -> Result<Vec<(String, &Member)>, String> {
-    let mut keys: Vec<(String, &Member)> =
+fn folded_keys(object: &Canonical) -> Result<Vec<(String, &JsonMember)>, String> {
+    let mut keys: Vec<(String, &JsonMember)> =
         object.members.iter().map(|member| (fold(&object.key(member)), member)).collect();
     keys.sort_by(|a, b| a.0.cmp(&b.0)); // stable: members of one key remain sorted by their spelling
     let problems: Vec<String> = keys
@@ -180,7 +180,7 @@ fn folded_keys(object: &Canonical) -> Result<Vec<(String, &Member)>, String> {
     aggregate(&problems).map_or(Ok(keys), Err)
 }
 
-fn field(object: &Canonical, keys: &[(String, &Member)], name: &str) -> Result<String, String> {
+fn field(object: &Canonical, keys: &[(String, &JsonMember)], name: &str) -> Result<String, String> {
     let Ok(index) = keys.binary_search_by(|(key, _)| key.as_str().cmp(name)) else {
         return Ok(String::new());
     };

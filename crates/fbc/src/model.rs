@@ -167,14 +167,14 @@ pub struct Deprecation {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DeprecationEntry {
     /// Deprecated object.
-    pub reference: Reference,
+    pub reference: DeprecationReference,
     /// Reason and advice for users.
     pub message: String,
 }
 
 /// Reference to an object of a package.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Reference {
+pub struct DeprecationReference {
     /// Schema of the object.
     pub schema: String,
     /// Name of the object. Empty for the package itself.
@@ -387,4 +387,4 @@ fields!(Property { "type" => value(kind), "value" => value(value) });
 fields!(RelatedImage { "name" => value(name), "image" => value(image) });
 fields!(Deprecation { "package" => value(package), "entries" => value(entries) });
 fields!(DeprecationEntry { "reference" => value(reference), "message" => value(message) });
-fields!(Reference { "schema" => value(schema), "name" => value(name) });
+fields!(DeprecationReference { "schema" => value(schema), "name" => value(name) });

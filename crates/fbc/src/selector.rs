@@ -8,7 +8,7 @@
 /// assert!(!selector.matches("olm.channel", "other", "stable"));
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Selector {
+pub struct MetaSelector {
     /// Schema to match.
     pub schema: String,
     /// Package to match.
@@ -17,7 +17,7 @@ pub struct Selector {
     pub name: String,
 }
 
-impl Selector {
+impl MetaSelector {
     /// `true` if the query selects the whole catalog.
     pub fn selects_all(&self) -> bool {
         self.schema.is_empty() && self.package.is_empty() && self.name.is_empty()
@@ -53,7 +53,7 @@ mod tests {
         ];
         for ((schema, package, name), meta, expected) in cases {
             let [schema, package, name] = [schema, package, name].map(str::to_owned);
-            let selector = Selector { schema, package, name };
+            let selector = MetaSelector { schema, package, name };
             assert_eq!(selector.matches(meta.0, meta.1, meta.2), expected, "{selector:?} on {meta:?}");
         }
     }

@@ -5,14 +5,14 @@
 mod files;
 
 use files::Files;
-use olm_fbc::{Limits, LoadError, Meta, MetaReader, PackageContent, load};
+use olm_fbc::{LoadError, LoadLimits, Meta, MetaReader, PackageContent, load};
 use proptest::prelude::*;
 use serde_json::json;
 
 fn lines<const N: usize>(files: &[(&str, &str); N]) -> Result<String, String> {
     let mut text = Vec::new();
     let folder = Files::from(*files);
-    let loaded = load::<LoadError>(&folder, &Limits::default(), &mut |meta| {
+    let loaded = load::<LoadError>(&folder, &LoadLimits::default(), &mut |meta| {
         text.extend(meta.blob);
         Ok(())
     });
@@ -44,7 +44,7 @@ fn folder_is_loaded_in_walk_order_without_ignored_files() {
 #[test]
 fn folder_over_entry_limit_is_rejected() {
     let folder = Files::from([("a", ""), ("b/c", "")]);
-    let limits = Limits { entries: 2, ..Limits::default() };
+    let limits = LoadLimits { entries: 2, ..LoadLimits::default() };
     let loaded = load::<LoadError>(&folder, &limits, &mut |_| Ok(()));
     assert_eq!(loaded.unwrap_err().to_string(), "folder holds more than 2 files and directories");
 }
@@ -146,7 +146,7 @@ fn metas_record_their_origin() {
     let file = "\n\nschema: a\n---\n---\n# x\nschema: b\n";
     let json = "\n {\"schema\":\"c\"}\n\n{\"schema\":\"d\",\n\"x\":1} {\"schema\":\"e\"}";
     let folder = Files::from([("d/x.yaml", file), ("y.json", json)]);
-    load::<LoadError>(&folder, &Limits::default(), &mut |meta| {
+    load::<LoadError>(&folder, &LoadLimits::default(), &mut |meta| {
         found.push(format!("{} {}", meta.schema, meta.origin));
         Ok(())
     })

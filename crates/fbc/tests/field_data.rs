@@ -34,7 +34,7 @@ fn community_catalog_loads_validates_and_round_trips() {
         assert!(fields(&stored) == fields(&again), "{}", path.display());
 
         let files = Files::from([("catalog.json", std::str::from_utf8(&text).unwrap())]);
-        let report = validate_folder(&files, &olm_fbc::Limits::default(), true);
+        let report = validate_folder(&files, &olm_fbc::LoadLimits::default(), true);
         assert!(report.is_valid(), "{:?}", report.reference_message);
         warnings += report.findings.len();
         // Alternates the format between packages, since this is the slow part.

@@ -7,7 +7,7 @@ mod files;
 use std::collections::BTreeMap;
 
 use files::Files;
-use olm_fbc::{Limits, LoadError, load};
+use olm_fbc::{LoadError, LoadLimits, load};
 use proptest::prelude::*;
 
 /// `true` if a glob of letters, `?` and `*` matches. Tries every split.
@@ -116,7 +116,7 @@ proptest! {
         files.insert(".indexignore".to_owned(), root.join("\n"));
         files.insert("a/.indexignore".to_owned(), nested.join("\n"));
         let mut loaded = Vec::new();
-        load::<LoadError>(&Files(files), &Limits::default(), &mut |meta| {
+        load::<LoadError>(&Files(files), &LoadLimits::default(), &mut |meta| {
             loaded.push(meta.schema);
             Ok(())
         })

@@ -23,7 +23,7 @@ fn problems(metas: &[Meta]) -> Option<String> {
     let mut text = Vec::new();
     write(metas.to_vec(), Form::Json, &mut text).unwrap();
     let files = Files::from([("catalog.json", std::str::from_utf8(&text).unwrap())]);
-    validate_folder(&files, &olm_fbc::Limits::default(), false).reference_message
+    validate_folder(&files, &olm_fbc::LoadLimits::default(), false).reference_message
 }
 
 fn content(package: &str, metas: &[Meta]) -> PackageContent {

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 
 use olm_fbc::{
     Meta, PackageContent,
-    template::{BasicTemplate, BundleIdentity, SemverTemplate},
+    template::{BasicTemplate, SemverBundle, SemverTemplate},
 };
 
-fn bundles(versions: &[&str]) -> BTreeMap<String, BundleIdentity> {
-    let identity = |version: &str| BundleIdentity {
+fn bundles(versions: &[&str]) -> BTreeMap<String, SemverBundle> {
+    let identity = |version: &str| SemverBundle {
         package: "op".to_owned(),
         name: format!("op.v{version}"),
         version: version.to_owned(),

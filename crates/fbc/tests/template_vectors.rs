@@ -10,7 +10,7 @@ use std::{
 
 use olm_fbc::{
     Form, Meta, MetaReader, PackageContent,
-    template::{BundleIdentity, Template, TemplateError, TemplateKind, convert},
+    template::{SemverBundle, Template, TemplateError, TemplateKind, convert},
     write,
 };
 use olm_yaml::Limits;
@@ -43,11 +43,11 @@ fn rendered(template: &str, bundles: &BTreeMap<String, Meta>) -> Result<String, 
     Ok(String::from_utf8(text).unwrap())
 }
 
-fn identity(bundle: &Meta) -> BundleIdentity {
+fn identity(bundle: &Meta) -> SemverBundle {
     let content = PackageContent::from_metas(&bundle.package, [bundle.blob.as_slice()]).unwrap();
     let value: Value = content.bundles[0].properties[0].parse().unwrap();
     let version = value["version"].as_str().unwrap().to_owned();
-    BundleIdentity { package: bundle.package.clone(), name: bundle.name.clone(), version }
+    SemverBundle { package: bundle.package.clone(), name: bundle.name.clone(), version }
 }
 
 #[test]

@@ -5,7 +5,7 @@
 mod files;
 
 use files::Files;
-use olm_fbc::{Finding, Limits, Report, validate_folder};
+use olm_fbc::{CatalogFinding, LoadLimits, ValidationReport, validate_folder};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -21,13 +21,13 @@ fn bundle(name: &str, version: &str) -> String {
     )
 }
 
-fn report(lines: &[&str], strict: bool) -> Report {
+fn report(lines: &[&str], strict: bool) -> ValidationReport {
     let files = Files::from([("catalog.json", lines.join("\n").as_str())]);
-    validate_folder(&files, &Limits::default(), strict)
+    validate_folder(&files, &LoadLimits::default(), strict)
 }
 
-fn printed(report: &Report) -> Vec<String> {
-    report.findings.iter().map(Finding::to_string).collect()
+fn printed(report: &ValidationReport) -> Vec<String> {
+    report.findings.iter().map(CatalogFinding::to_string).collect()
 }
 
 /// Message of upstream for a package `foo` with these objects.
@@ -229,7 +229,7 @@ fn strict_mode_adds_warnings() {
     let expected: Vec<String> = expected.iter().map(|line| format!("catalog.json:{line}")).collect();
     assert_eq!(printed(&strict), expected);
     assert_eq!(strict.warnings().count(), expected.len());
-    assert_eq!(report(&lines, false), Report::default());
+    assert_eq!(report(&lines, false), ValidationReport::default());
     // Only the first value of a YAML document is read.
     let lost = report(&["# comment", r#"{"schema":"own"}"#, r#"{"schema":"own"}"#], true);
     assert!(lost.is_valid());
@@ -251,7 +251,7 @@ fn unreadable_object_neither_hides_nor_causes_findings() {
             &format!("{}{}", bundle("b1", "\"1\""), r#"{"schema":"olm.channel","package":"bar","name":"a"}"#),
         ),
     ]);
-    let report = validate_folder(&folder, &Limits::default(), true);
+    let report = validate_folder(&folder, &LoadLimits::default(), true);
     let message = report.reference_message.clone().unwrap();
     assert!(message.starts_with("error converting YAML to JSON: yaml: "), "{message}");
     let found = printed(&report);
@@ -431,7 +431,7 @@ fn base64_fault_offset_matches_go() {
 fn separators_delimit_documents() {
     let validity = |text: &str| {
         let files = Files::from([("catalog.yaml", text)]);
-        validate_folder(&files, &Limits::default(), false).reference_message.unwrap_or_default()
+        validate_folder(&files, &LoadLimits::default(), false).reference_message.unwrap_or_default()
     };
     assert_eq!(validity("---\nschema: x\n---\nschema: z\n---\n"), "");
     assert_eq!(validity("---\n---\nschema: x\n"), "object '' is missing root schema field");

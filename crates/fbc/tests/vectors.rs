@@ -10,7 +10,7 @@ use std::{
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use olm_fbc::{Entry, EntryKind, Folder, Limits, LoadError, Meta, Selector, load, validate_folder};
+use olm_fbc::{Entry, EntryKind, Folder, LoadError, LoadLimits, Meta, MetaSelector, load, validate_folder};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
@@ -72,7 +72,7 @@ fn check_validation(row: &Value) -> Result<(), String> {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();
     }
-    let report = validate_folder(&Directory(scratch.path().to_owned()), &Limits::default(), true);
+    let report = validate_folder(&Directory(scratch.path().to_owned()), &LoadLimits::default(), true);
     let message = report.reference_message.as_deref();
     let expected = row["error"].as_str();
     let accepted: Vec<&str> =
@@ -110,7 +110,7 @@ fn check(folder: &Path) -> Result<(), String> {
     }
 
     let mut metas: Vec<Meta> = Vec::new();
-    let loaded = load::<LoadError>(&Directory(root), &Limits::default(), &mut |meta| {
+    let loaded = load::<LoadError>(&Directory(root), &LoadLimits::default(), &mut |meta| {
         metas.push(meta);
         Ok(())
     });
@@ -125,7 +125,7 @@ fn check(folder: &Path) -> Result<(), String> {
 }
 
 fn check_content(folder: &Path, case: &Value, metas: &[Meta]) -> Result<(), String> {
-    let all = text(metas, &Selector::default());
+    let all = text(metas, &MetaSelector::default());
     if case["all"].is_object() {
         check_body(folder, &case["all"], &all).map_err(|why| format!("all: {why}"))?;
     } else if !items(&case["all_any"]).any(|body| check_body(folder, body, &all).is_ok()) {
@@ -138,21 +138,21 @@ fn check_content(folder: &Path, case: &Value, metas: &[Meta]) -> Result<(), Stri
         if query["status"] != 200 || method != "GET" || !query["body"].is_object() {
             continue;
         }
-        let selector = if filtered { selector(raw) } else { Selector::default() };
+        let selector = if filtered { selector(raw) } else { MetaSelector::default() };
         check_body(folder, &query["body"], &text(metas, &selector))
             .map_err(|why| format!("query {raw:?}: {why}"))?;
     }
     Ok(())
 }
 
-fn text(metas: &[Meta], selector: &Selector) -> Vec<u8> {
+fn text(metas: &[Meta], selector: &MetaSelector) -> Vec<u8> {
     let is_selected = |meta: &&Meta| selector.matches(&meta.schema, &meta.package, &meta.name);
     metas.iter().filter(is_selected).flat_map(|meta| meta.blob.clone()).collect()
 }
 
 /// Parses a query string as the server does: pairs with `;` or an invalid escape are dropped, the first of equal
 /// names wins.
-fn selector(query: &str) -> Selector {
+fn selector(query: &str) -> MetaSelector {
     let mut found = [None, None, None];
     for pair in query.split('&').filter(|pair| !pair.contains(';')) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -164,7 +164,7 @@ fn selector(query: &str) -> Selector {
         }
     }
     let [schema, package, name] = found.map(Option::unwrap_or_default);
-    Selector { schema, package, name }
+    MetaSelector { schema, package, name }
 }
 
 fn unescape(text: &str) -> Option<String> {

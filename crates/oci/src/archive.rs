@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::io::{self, BufReader, Read};
 
-use crate::limits::{Exceeded, Limits};
+use crate::limits::{Exceeded, ImageLimits};
 use crate::tree::TreeError;
 
 /// Most bytes before the content of one entry: long names and extended attributes.
@@ -27,7 +27,7 @@ pub(crate) enum UnpackError {
 
 /// Byte counters and limits shared by the readers of one layer.
 pub(crate) struct Meter<'a> {
-    limits: &'a Limits,
+    limits: &'a ImageLimits,
     stored: Cell<u64>,
     unpacked: Cell<u64>,
     /// Bytes that may be read before the next entry.
@@ -37,7 +37,7 @@ pub(crate) struct Meter<'a> {
 
 impl<'a> Meter<'a> {
     /// Continues the totals of the layers below: bytes as stored, and unpacked.
-    pub(crate) fn new(limits: &'a Limits, stored: u64, unpacked: u64) -> Self {
+    pub(crate) fn new(limits: &'a ImageLimits, stored: u64, unpacked: u64) -> Self {
         Self {
             limits,
             stored: Cell::new(stored),
@@ -71,7 +71,7 @@ impl<'a> Meter<'a> {
         let unpacked = self.unpacked.get() + bytes;
         self.unpacked.set(unpacked);
         Exceeded::check("unpacked-bytes", unpacked, self.limits.unpacked_bytes)?;
-        if unpacked > Limits::RATIO_FROM {
+        if unpacked > ImageLimits::RATIO_FROM {
             Exceeded::check("ratio", unpacked / self.stored.get().max(1), self.limits.ratio)?;
         }
         let allowance = self.allowance.get().checked_sub(bytes);
@@ -131,7 +131,7 @@ impl Read for Unpacked<'_> {
     }
 }
 
-/// Content of one entry, read in chunks and bounded by [`Limits::file_bytes`].
+/// Content of one entry, read in chunks and bounded by [`ImageLimits::file_bytes`].
 pub(crate) struct EntryReader<'a> {
     entry: &'a mut dyn Read,
     meter: &'a Meter<'a>,

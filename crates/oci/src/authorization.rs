@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
     use crate::client::Clients;
-    use crate::{Config, Limits, Proxies, RegistryPaths};
+    use crate::{Config, ImageLimits, Proxies, RegistryPaths};
 
     #[tokio::test]
     async fn due_token_is_fetched_again() {
@@ -168,7 +168,7 @@ mod tests {
         let clients = Clients::new(Arc::new(Config {
             paths: RegistryPaths::default(),
             proxies: Proxies::default(),
-            ..Config::new(Limits::BUNDLE)
+            ..Config::new(ImageLimits::BUNDLE)
         }));
         let client = clients.client(&registry.host(), true).unwrap();
         let realm = format!("http://{}/token", registry.host());

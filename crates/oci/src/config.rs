@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::policy::PolicySource;
-use crate::{CredentialSource, DeniedNetworks, Limits, Platform, Proxies, RegistryPaths, Retry};
+use crate::{CredentialSource, DeniedNetworks, ImageLimits, ImagePlatform, Proxies, RegistryPaths, Retry};
 
 /// Configuration of a [`crate::Puller`].
 #[derive(Debug, Clone)]
@@ -23,9 +23,9 @@ pub struct Config {
     /// Signature policy.
     pub policy: PolicySource,
     /// Platform to choose from a multi-platform image.
-    pub platform: Platform,
+    pub platform: ImagePlatform,
     /// Size limits of an image.
-    pub limits: Limits,
+    pub limits: ImageLimits,
     /// Retries of failed requests.
     pub retry: Retry,
     /// Longest pause of a registry within a response.
@@ -44,7 +44,7 @@ impl Config {
     /// Defaults of docs/design/operations.md#image-limits with the given limits. Paths, proxies and policy come
     /// from the environment.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ImageLimits) -> Self {
         Self {
             cas_dir: None,
             credentials: CredentialSource::AuthFiles,
@@ -52,7 +52,7 @@ impl Config {
             proxies: Proxies::from_env(),
             denied: DeniedNetworks::default(),
             policy: PolicySource::from_env(false),
-            platform: Platform::current(),
+            platform: ImagePlatform::current(),
             limits,
             retry: Retry::default(),
             read_timeout: Duration::from_secs(30),
@@ -132,7 +132,7 @@ mod tests {
     // docs/design/operations.md#start-up-errors
     #[test]
     fn invalid_flag_values_are_reported_like_go() {
-        let mut config = Config::new(Limits::CATALOG);
+        let mut config = Config::new(ImageLimits::CATALOG);
         config.apply_flags("files=3", "10.0.0.0/8").unwrap();
         assert_eq!((config.limits.files, config.denied.is_empty()), (3, false));
         for (limits, denied, expect) in [
@@ -147,18 +147,18 @@ mod tests {
     #[test]
     fn image_limits_flag_overrides_single_limits() {
         let over = |text: &str| {
-            let mut config = Config::new(Limits::CATALOG);
+            let mut config = Config::new(ImageLimits::CATALOG);
             config.override_limits(text).map(|()| config)
         };
         let config = over("layers=3, blob-bytes=2Mi,files=5,files=6,pull-timeout=2m,").unwrap();
-        let expect = Limits { layers: 3, blob_bytes: 2 << 20, files: 6, ..Limits::CATALOG };
+        let expect = ImageLimits { layers: 3, blob_bytes: 2 << 20, files: 6, ..ImageLimits::CATALOG };
         assert_eq!((config.limits, config.pull_timeout), (expect, Duration::from_secs(120)));
-        assert_eq!(over("").unwrap().limits, Limits::CATALOG);
+        assert_eq!(over("").unwrap().limits, ImageLimits::CATALOG);
         let endless = over("pull-timeout=18446744073709551615s").unwrap().pull_timeout;
         assert!(std::time::Instant::now().checked_add(endless).is_some());
-        for (key, _) in Limits::CATALOG.clone().by_key() {
+        for (key, _) in ImageLimits::CATALOG.clone().by_key() {
             assert!(
-                over(&format!("{key}=1Gi")).is_ok_and(|config| config.limits != Limits::CATALOG),
+                over(&format!("{key}=1Gi")).is_ok_and(|config| config.limits != ImageLimits::CATALOG),
                 "{key}"
             );
         }

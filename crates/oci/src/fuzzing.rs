@@ -12,7 +12,7 @@ use crate::registries::Registries;
 use crate::store::MemoryStore;
 use crate::tree::FolderFilter;
 use crate::unpack::Unpacker;
-use crate::{Digest, Limits, Platform, Reference};
+use crate::{Digest, ImageLimits, ImagePlatform, Reference};
 
 pub use crate::policy::fuzzing::{policy, registries_d, signature};
 
@@ -35,21 +35,21 @@ pub enum Manifest {
 
 /// Parses an image manifest or an index.
 #[must_use]
-pub fn manifest(bytes: &[u8], limits: &Limits) -> Option<Manifest> {
+pub fn manifest(bytes: &[u8], limits: &ImageLimits) -> Option<Manifest> {
     Some(match image::parse(bytes, &Hasher::sha256(bytes)).ok()? {
         OciManifest::Image(image) => {
             image::descriptor(&image.config).ok()?;
             Manifest::Layers(image::layers(&image, limits).ok()?)
         }
         OciManifest::ImageIndex(index) => {
-            Manifest::Chosen(image::choose(&index.manifests, &Platform::current()).ok()?)
+            Manifest::Chosen(image::choose(&index.manifests, &ImagePlatform::current()).ok()?)
         }
     })
 }
 
 /// Unpacks layers, lowest first. Returns path and size of each file below `folder`.
 #[must_use]
-pub fn unpack(layers: &[&[u8]], folder: &str, limits: &Limits) -> Option<Vec<(String, usize)>> {
+pub fn unpack(layers: &[&[u8]], folder: &str, limits: &ImageLimits) -> Option<Vec<(String, usize)>> {
     let mut unpacker = Unpacker::new(FolderFilter::new([folder.to_owned()]), limits.clone(), MemoryStore);
     for layer in layers {
         let (sink, chunks) = mpsc::channel(1);

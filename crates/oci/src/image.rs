@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 
 use crate::archive::UnpackError;
 use crate::fetch::{Hasher, LayerReader, QUEUE};
-use crate::limits::{Exceeded, Limits};
+use crate::limits::{Exceeded, ImageLimits};
 use crate::policy::{PolicySource, Verification};
 use crate::request_error::RequestError;
 use crate::session::{MAX_MANIFEST, Session, check_digest};
 use crate::store::Store;
 use crate::unpack::Unpacker;
-use crate::{CanonicalRef, Digest, Platform, PullError, Reference};
+use crate::{CanonicalRef, Digest, ImagePlatform, PullError, Reference};
 
 /// Labels of an image configuration.
 pub type ImageLabels = BTreeMap<String, String>;
@@ -61,12 +61,12 @@ impl<'a> Image<'a> {
         found: FoundManifest,
         reference: &'a CanonicalRef,
         policy: &PolicySource,
-        platform: &Platform,
-        limits: &Limits,
+        platform: &ImagePlatform,
+        limits: &ImageLimits,
     ) -> Result<Self, PullError> {
         let FoundManifest { session, source, manifest } = found;
         let (mut own, manifest) = manifest_for(&session, &source, &manifest, reference, platform).await?;
-        if *platform == Platform::any() {
+        if *platform == ImagePlatform::any() {
             // A signature of one image in an index says nothing about the others.
             own = reference.digest().clone();
         }
@@ -134,7 +134,7 @@ async fn manifest_for(
     source: &Reference,
     top: &Bytes,
     reference: &CanonicalRef,
-    platform: &Platform,
+    platform: &ImagePlatform,
 ) -> Result<(Digest, OciImageManifest), PullError> {
     let content = |cause| PullError::content(reference.is_pinned(), cause);
     let entries = match parse(top, reference.digest()).map_err(content)? {
@@ -156,8 +156,8 @@ async fn manifest_for(
     }
 }
 
-pub(crate) fn choose(entries: &[ImageIndexEntry], platform: &Platform) -> Result<Digest, String> {
-    let Platform { os, architecture, variant } = platform;
+pub(crate) fn choose(entries: &[ImageIndexEntry], platform: &ImagePlatform) -> Result<Digest, String> {
+    let ImagePlatform { os, architecture, variant } = platform;
     let entry = platform.choose(entries).ok_or_else(|| {
         format!(
             "no image found in image index for architecture \"{architecture}\", variant \"{variant}\", OS \"{os}\""
@@ -216,7 +216,7 @@ pub(crate) fn initializing(reference: &CanonicalRef) -> String {
 
 pub(crate) fn layers(
     manifest: &OciImageManifest,
-    limits: &Limits,
+    limits: &ImageLimits,
 ) -> Result<Vec<(Digest, u64)>, UnpackError> {
     Exceeded::check("layers", manifest.layers.len() as u64, limits.layers)?;
     let checked = |(index, layer): (usize, &OciDescriptor)| {

@@ -60,17 +60,17 @@ pub use error::PullError;
 pub use fetch::Hasher;
 pub use image::ImageLabels;
 pub use inspect::{InspectError, Inspected};
-pub use limits::{LimitCounts, Limits};
+pub use limits::{ImageLimits, LimitCounts};
 pub use local::unpack_layers;
 pub use paths::RegistryPaths;
-pub use platform::Platform;
+pub use platform::ImagePlatform;
 pub use proxies::{Proxies, proxy_address};
 pub use puller::{PulledFolder, Puller};
 pub use reference::{CanonicalRef, Digest, Reference, ReferenceError, Selector};
 pub use referrers::{Referrer, Referrers, referrers_tag};
 pub use settings::RegistrySettings;
 pub use store::remove_folder;
-pub use template::{KubernetesVersion, NotAKubernetesVersion, TemplateError, resolve_template};
+pub use template::{ImageTemplateError, KubernetesVersion, NotAKubernetesVersion, resolve_template};
 pub use transfer::{Children, PushedBlob, RawManifest, ReferrersIndex, Repository, TransferError};
 
 /// Label of catalog images that names the folder of their content (docs/design/images.md#layers).

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 /// Size limits of an image. Sizes are bytes. The key of a field in messages and in `--image-limits` is its name
 /// with dashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct ImageLimits {
     /// Number of layers.
     pub layers: u64,
     /// Size of one layer as stored in the registry.
@@ -29,11 +29,11 @@ pub struct Limits {
     pub tree_path_bytes: u64,
     /// Window of a zstd frame, which its decoder holds in memory. Rounded down to a power of two.
     pub zstd_window: u64,
-    /// Highest ratio of unpacked to stored size, once the unpacked layers are larger than [`Limits::RATIO_FROM`].
+    /// Highest ratio of unpacked to stored size, once the unpacked layers are larger than [`ImageLimits::RATIO_FROM`].
     pub ratio: u64,
 }
 
-impl Limits {
+impl ImageLimits {
     /// Unpacked bytes up to which any ratio is allowed, since small text compresses well.
     pub const RATIO_FROM: u64 = 64 << 20;
 

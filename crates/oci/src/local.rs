@@ -10,7 +10,7 @@ use crate::fetch::{Hasher, LayerReader};
 use crate::store::MemoryStore;
 use crate::tree::{FolderFilter, clean};
 use crate::unpack::Unpacker;
-use crate::{Limits, PullError};
+use crate::{ImageLimits, PullError};
 
 /// Unpacks the files below `folders` (paths from the image root) from `layers`, lowest first, by their paths from the
 /// image root. The caller has checked the digests of the layers. The same limits and rules as for
@@ -21,7 +21,7 @@ use crate::{Limits, PullError};
 pub async fn unpack_layers(
     layers: Vec<Bytes>,
     folders: &[&str],
-    limits: Limits,
+    limits: ImageLimits,
 ) -> Result<BTreeMap<String, Vec<u8>>, PullError> {
     let folders = FolderFilter::new(folders.iter().filter_map(|folder| clean(folder)));
     let unpacked = tokio::task::spawn_blocking(move || unpack(layers, folders, limits)).await;
@@ -31,7 +31,7 @@ pub async fn unpack_layers(
 fn unpack(
     layers: Vec<Bytes>,
     folders: FolderFilter,
-    limits: Limits,
+    limits: ImageLimits,
 ) -> Result<BTreeMap<String, Vec<u8>>, UnpackError> {
     let mut unpacker = Unpacker::new(folders, limits, MemoryStore);
     for layer in layers {

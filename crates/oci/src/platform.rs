@@ -4,7 +4,7 @@ use oci_distribution::manifest::ImageIndexEntry;
 
 /// Operating system and processor, with Go's names as in image indexes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Platform {
+pub struct ImagePlatform {
     /// `linux`
     pub os: String,
     /// `amd64`, `arm64`, …
@@ -13,7 +13,7 @@ pub struct Platform {
     pub variant: String,
 }
 
-impl Platform {
+impl ImagePlatform {
     /// Platform of this process.
     #[must_use]
     pub fn current() -> Self {
@@ -107,8 +107,11 @@ mod tests {
             ("arm/v7", &["linux/arm/v5", "linux/arm/v6"], Some("linux/arm/v6")),
         ] {
             let (architecture, variant) = own.split_once('/').unwrap();
-            let platform =
-                Platform { os: "linux".into(), architecture: architecture.into(), variant: variant.into() };
+            let platform = ImagePlatform {
+                os: "linux".into(),
+                architecture: architecture.into(),
+                variant: variant.into(),
+            };
             let entries_given = index(entries);
             let chosen = platform.choose(&entries_given).map(|entry| entry.digest.as_str());
             assert_eq!(chosen, expected, "{own} of {entries:?}");

@@ -65,7 +65,7 @@ impl fmt::Display for KubernetesVersion {
 /// Failure to resolve a template. The texts are those of classic OLM, except the one about another repository.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot construct catalog image reference, because {}", self.causes())]
-pub struct TemplateError {
+pub struct ImageTemplateError {
     /// Variables of the template without a value, such as `{kube_minor_version}`.
     pub unresolved: Vec<&'static str>,
     syntax: Option<SyntaxError>,
@@ -79,7 +79,7 @@ enum SyntaxError {
     Repository(String),
 }
 
-impl TemplateError {
+impl ImageTemplateError {
     /// `true` if a change of the template is needed, whatever the version.
     #[must_use]
     pub fn is_syntax(&self) -> bool {
@@ -112,7 +112,7 @@ pub fn resolve_template(
     template: &str,
     configured: Option<&str>,
     version: Option<KubernetesVersion>,
-) -> Result<Reference, TemplateError> {
+) -> Result<Reference, ImageTemplateError> {
     let variables = [
         ("{kube_major_version}", version.map(|version| version.major)),
         ("{kube_minor_version}", version.map(|version| version.minor)),
@@ -135,7 +135,7 @@ pub fn resolve_template(
     };
     match parsed {
         Ok(reference) if syntax.is_none() && unresolved.is_empty() => Ok(reference),
-        _ => Err(TemplateError { unresolved, syntax }),
+        _ => Err(ImageTemplateError { unresolved, syntax }),
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
         ];
         for (configured, template, expected) in rows {
             let resolved = resolve_template(template, Some(configured), "1.31.4".parse().ok());
-            assert!(resolved.as_ref().err().is_none_or(TemplateError::is_syntax), "{template}");
+            assert!(resolved.as_ref().err().is_none_or(ImageTemplateError::is_syntax), "{template}");
             let got = resolved.map(|reference| reference.to_string()).map_err(|error| error.causes());
             assert_eq!(got, expected.map(str::to_owned), "{template}");
         }

@@ -6,7 +6,7 @@
 
 use crate::archive::{EntryReader, Meter, UnpackError, Unpacked};
 use crate::fetch::LayerReader;
-use crate::limits::{Exceeded, Limits};
+use crate::limits::{Exceeded, ImageLimits};
 use crate::store::Store;
 use crate::tree::{FolderFilter, Node, Tree, TreeError, clean};
 
@@ -20,7 +20,7 @@ const OPAQUE: &str = ".wh..wh..opq";
 /// Result of the layers applied so far.
 pub(crate) struct Unpacker<S: Store> {
     folders: FolderFilter,
-    limits: Limits,
+    limits: ImageLimits,
     store: S,
     tree: Tree<S::Content>,
     stored: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Unpacker<S: Store> {
 }
 
 impl<S: Store> Unpacker<S> {
-    pub(crate) fn new(folders: FolderFilter, limits: Limits, store: S) -> Self {
+    pub(crate) fn new(folders: FolderFilter, limits: ImageLimits, store: S) -> Self {
         Self { folders, limits, store, tree: Tree::new(), stored: 0, unpacked: 0, saved: 0, kept: 0 }
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let (sender, receiver) = mpsc::channel(1);
         sender.blocking_send(bytes::Bytes::copy_from_slice(blob)).unwrap();
         drop(sender);
-        let limits = Limits { unpacked_bytes: 1 << 20, ..Limits::BUNDLE };
+        let limits = ImageLimits { unpacked_bytes: 1 << 20, ..ImageLimits::BUNDLE };
         let mut unpacker = Unpacker::new(FolderFilter::new(["configs".to_owned()]), limits, MemoryStore);
         unpacker.apply(&mut LayerReader::new(receiver, &Hasher::sha256(b"")))?;
         let (tree, MemoryStore) = unpacker.finish()?;

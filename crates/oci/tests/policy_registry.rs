@@ -18,7 +18,7 @@ use olm_image::registry::{Fault, Registry};
 use olm_image::signing::{Signed, Signer, signature_tag, signatures};
 use olm_image::{Image, Push, digest_of, push};
 use olm_oci::policy::PolicySource;
-use olm_oci::{CanonicalRef, Config, Limits, Proxies, Puller, RegistryPaths};
+use olm_oci::{CanonicalRef, Config, ImageLimits, Proxies, Puller, RegistryPaths};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -119,7 +119,7 @@ impl Fixture {
 
 /// Creates a puller with the policy and the certificates in `folder`.
 fn puller_of(folder: &Path, required: bool) -> Puller {
-    let mut config = Config::new(Limits::CATALOG);
+    let mut config = Config::new(ImageLimits::CATALOG);
     config.cas_dir = Some(folder.join("cas"));
     config.paths = RegistryPaths { containers: vec![folder.to_owned()], ..RegistryPaths::default() };
     config.proxies = Proxies::default();

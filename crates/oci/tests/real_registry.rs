@@ -13,8 +13,8 @@ use std::time::Duration;
 use olm_image::docker_registry::{DockerRegistry, Settings};
 use olm_image::{CATALOG_LABEL, Image, Layer, LayerEntry, Push, Runtime, push};
 use olm_oci::{
-    CanonicalRef, Config, CredentialSource, Credentials, Limits, Proxies, PullError, Puller, RegistryPaths,
-    catalog_folder,
+    CanonicalRef, Config, CredentialSource, Credentials, ImageLimits, Proxies, PullError, Puller,
+    RegistryPaths, catalog_folder,
 };
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use tempfile::TempDir;
@@ -94,7 +94,7 @@ impl Fixture {
     }
 
     fn puller(&self, change: impl FnOnce(&mut Config)) -> Puller {
-        let mut config = Config::new(Limits::CATALOG);
+        let mut config = Config::new(ImageLimits::CATALOG);
         config.cas_dir = Some(self.path("cas"));
         config.credentials = CredentialSource::File(self.path("auth.json"));
         config.paths =

@@ -34,7 +34,7 @@ pub use index::ImageIndex;
 pub use layer::{Layer, LayerEntry};
 pub use layout::{is_layout, write_layout};
 pub use read::{is_image, read_layout, read_whole_layout};
-pub use referrer::{Subject, add_referrer, merge_referrers, referrer};
+pub use referrer::{ReferrerSubject, add_referrer, merge_referrers, referrer};
 pub use signature::{SigningKey, add_signature, merge_signatures, signature_tag};
 
 /// Digest of `bytes` in the notation of registries: `sha256:<64 hex digits>`.

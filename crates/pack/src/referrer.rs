@@ -16,7 +16,7 @@ const TITLE: &str = "org.opencontainers.image.title";
 /// Descriptor of the image to which a referrer belongs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Subject {
+pub struct ReferrerSubject {
     /// Media type of the manifest.
     pub media_type: String,
     /// Digest of the manifest.
@@ -25,7 +25,7 @@ pub struct Subject {
     pub size: usize,
 }
 
-impl Subject {
+impl ReferrerSubject {
     /// Descriptor of `manifest`, a manifest or an index.
     #[must_use]
     pub fn of(manifest: &[u8]) -> Self {
@@ -44,7 +44,7 @@ impl Subject {
 /// # Errors
 /// Only those of encoding JSON.
 pub fn referrer(
-    subject: &Subject,
+    subject: &ReferrerSubject,
     artifact_type: &str,
     title: &str,
     content: Bytes,
@@ -141,8 +141,8 @@ fn with_entries(mut index: Value, added: &[Value]) -> Result<Option<Artifact>, P
 mod tests {
     use super::*;
 
-    fn attached(content: &'static [u8]) -> (Subject, Artifact) {
-        let subject = Subject::of(br#"{"schemaVersion":2,"layers":[]}"#);
+    fn attached(content: &'static [u8]) -> (ReferrerSubject, Artifact) {
+        let subject = ReferrerSubject::of(br#"{"schemaVersion":2,"layers":[]}"#);
         let artifact =
             referrer(&subject, "application/spdx+json", "sbom.json", Bytes::from_static(content)).unwrap();
         (subject, artifact)
@@ -165,7 +165,7 @@ mod tests {
             (r#"{"manifests":[]}"#, OCI_IMAGE_INDEX_MEDIA_TYPE),
             (r#"{"layers":[]}"#, OCI_IMAGE_MEDIA_TYPE),
         ] {
-            let subject = Subject::of(manifest.as_bytes());
+            let subject = ReferrerSubject::of(manifest.as_bytes());
             assert_eq!((subject.media_type.as_str(), subject.size), (expected, manifest.len()));
         }
     }

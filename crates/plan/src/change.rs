@@ -2,7 +2,7 @@
 
 use olm_api::operator_condition::PLURAL;
 use olm_api::{ClusterObjectSet, annotations, names};
-use olm_request::{PlannedChange, operator_condition};
+use olm_request::{DraftChange, operator_condition};
 use olm_version::VersionRelease;
 use serde_json::Value;
 
@@ -30,14 +30,10 @@ pub fn newest_active(revisions: &[ClusterObjectSet]) -> Option<&ClusterObjectSet
 
 /// Change from the newest active one of all `revisions` to `target`. `content` are the objects of the former, if they
 /// can be read: else the change counts as an increase of permissions. An image without digest counts as changed.
-pub fn change(
-    revisions: &[ClusterObjectSet],
-    content: Option<&[Value]>,
-    target: &Target<'_>,
-) -> PlannedChange {
+pub fn change(revisions: &[ClusterObjectSet], content: Option<&[Value]>, target: &Target<'_>) -> DraftChange {
     let digest = target.plan.to_owned();
     let Some(newest) = newest_active(revisions) else {
-        return PlannedChange { digest, is_first: true, changes_bundle: true, ..PlannedChange::default() };
+        return DraftChange { digest, is_first: true, changes_bundle: true, ..DraftChange::default() };
     };
     let has_image = |set: &ClusterObjectSet| {
         let image = set.annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default();
@@ -47,7 +43,7 @@ pub fn change(
     let gained = content.map(|content| permissions::changes(content, target.objects));
     let own = operator_condition(target.objects);
     let is_gain = |gained: &Permission| !own.as_ref().is_some_and(|own| is_about(gained, own));
-    PlannedChange {
+    DraftChange {
         digest,
         is_first: false,
         changes_bundle: !has_image(newest),

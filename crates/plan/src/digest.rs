@@ -1,6 +1,6 @@
 //! Digest of a plan (docs/design/approvals.md#approval).
 
-use olm_bundle::{Bundle, Certificates, RenderError, RenderOptions, render};
+use olm_bundle::{BundleContent, Certificates, RenderError, RenderOptions, render};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 /// # Errors
 /// The bundle cannot be rendered.
 pub fn digest(
-    bundle: &Bundle,
+    bundle: &BundleContent,
     options: &RenderOptions<'_>,
     objects: &[Value],
     image: &str,
@@ -81,7 +81,7 @@ mod tests {
             ("metadata/annotations.yaml".to_owned(), annotations.into()),
             ("manifests/csv.yaml".to_owned(), csv.to_string().into_bytes()),
         ]);
-        let bundle = Bundle::load(&files).unwrap();
+        let bundle = BundleContent::load(&files).unwrap();
         let of = |certificates| {
             let options = RenderOptions { install_namespace: "ns", certificates, ..RenderOptions::default() };
             let rendered = render(&bundle, &options).unwrap();

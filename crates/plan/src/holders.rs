@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle::pointer::{list, text};
-use olm_bundle::rights::{Right, Rule};
+use olm_bundle::rights::{RbacRule, Right};
 use serde_json::Value;
 
 use crate::aggregation::aggregated;
@@ -219,7 +219,7 @@ fn marks(role: &Value) -> BTreeSet<String> {
 /// Single permissions of a role.
 fn rules(role: &Value, count: &mut usize) -> Result<Vec<GrantedAccess>, TooMany> {
     let mut whats = Vec::new();
-    for rule in list(role, "/rules").iter().map(Rule::of) {
+    for rule in list(role, "/rules").iter().map(RbacRule::of) {
         let lists = [&rule.api_groups, &rule.resources, &rule.verbs].into_iter().map(BTreeSet::len);
         let product = lists.fold(rule.resource_names.len().max(1), usize::saturating_mul);
         let urls = rule.non_resource_urls.len().saturating_mul(rule.verbs.len());

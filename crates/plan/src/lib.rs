@@ -9,7 +9,7 @@
 //! objects before and after ─┬ objects ► created, changed and deleted objects, with fields
 //!                           ├ permissions ► gained and lost permissions
 //!                           └ summary ► one line of text
-//! newest revision, target ─── change ► olm_request::PlannedChange
+//! newest revision, target ─── change ► olm_request::DraftChange
 //! existing objects ───── adoption_digest ► sha256:…
 //! ```
 

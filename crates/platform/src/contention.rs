@@ -13,7 +13,7 @@ const WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
 /// The last condition that we wrote, and the times at which other writers replaced it.
 #[derive(Debug, Default)]
-pub struct Contention {
+pub struct ConditionContention {
     /// UID of the object and the condition written to it.
     written: Option<(String, ClusterOperatorCondition)>,
     overwrites: VecDeque<Timestamp>,
@@ -30,7 +30,7 @@ pub enum WriteDecision {
     Yield,
 }
 
-impl Contention {
+impl ConditionContention {
     /// Decides on the object with this UID. `still_has` reports whether the object still has the given condition,
     /// which we wrote last, and everything that was written together with it.
     pub fn decide(
@@ -80,7 +80,7 @@ mod tests {
 
     /// Returns the turn where object `uid` has the condition `stored`.
     fn turn(
-        contention: &mut Contention,
+        contention: &mut ConditionContention,
         uid: &str,
         stored: &str,
         desired: &str,
@@ -93,7 +93,7 @@ mod tests {
     fn condition_overwritten_five_times_yields_for_ten_minutes() {
         // Removal of the condition is an overwrite, too.
         for theirs in ["Theirs", ""] {
-            let mut contention = Contention::default();
+            let mut contention = ConditionContention::default();
             let mut turn = |stored: &str, minute| {
                 let turn = turn(&mut contention, "u", stored, "Ours", minute);
                 if turn == WriteDecision::Write {
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn recreated_object_or_new_verdict_is_not_counted_as_overwrite() {
-        let mut contention = Contention::default();
+        let mut contention = ConditionContention::default();
         for number in 0..20 {
             let (desired, before) = (number.to_string(), (number - 1).to_string());
             assert_eq!(turn(&mut contention, "u", &before, &desired, 0), WriteDecision::Write);

@@ -51,15 +51,15 @@ mod version;
 pub use cluster_operator::{
     ClusterOperatorCondition, ClusterOperatorFields, aggregated, contributed, merged,
 };
-pub use contention::{Contention, WriteDecision};
+pub use contention::{ConditionContention, WriteDecision};
 pub use openshift::{
     CONTRIBUTED, ClusterOperatorMode, Outlet, OutletFacts, OutletUnavailable, cluster_version,
     completed_version, outlet,
 };
 pub use platform::{Facts, OpenShiftVersionMap, Platform};
-pub use property::{Constraint, Declaration, ValueError};
+pub use property::{Declaration, PlatformConstraint, ValueError};
 pub use removed_apis::removed_in;
-pub use revision::Revision;
+pub use revision::ConstrainedRevision;
 pub use status::{MAX_EXTENSIONS, status};
 pub use target::UpgradeTarget;
 pub use verdict::{Verdict, evaluate};

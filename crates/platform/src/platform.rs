@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use olm_api::cluster_upgrade_status::{PlatformStatus, PlatformType, VersionSource};
 
-use crate::property::Constraint;
+use crate::property::PlatformConstraint;
 use crate::version::MinorVersion;
 
 /// Mapping of OpenShift versions on any other Kubernetes.
@@ -94,24 +94,28 @@ impl Platform {
     }
 
     /// Returns the next version of the platform that `constraint` refers to, or `None` if it is not known.
-    pub fn next_of(&self, constraint: Constraint) -> Option<MinorVersion> {
+    pub fn next_of(&self, constraint: PlatformConstraint) -> Option<MinorVersion> {
         match constraint {
-            Constraint::OpenShift => self.next,
-            Constraint::Kubernetes => self.next_kubernetes,
+            PlatformConstraint::OpenShift => self.next,
+            PlatformConstraint::Kubernetes => self.next_kubernetes,
         }
     }
 
     /// Returns `true` if the constraint applies to this platform.
-    pub(crate) fn evaluates(&self, constraint: Constraint) -> bool {
-        constraint == Constraint::Kubernetes
+    pub(crate) fn evaluates(&self, constraint: PlatformConstraint) -> bool {
+        constraint == PlatformConstraint::Kubernetes
             || self.type_ == PlatformType::OpenShift
             || self.openshift_map == OpenShiftVersionMap::K8sOffset
     }
 
     /// Returns the highest supported version of this platform, where `highest` is the value of the constraint. `None`
     /// if the value does not map to this platform.
-    pub(crate) fn limit(&self, constraint: Constraint, highest: MinorVersion) -> Option<MinorVersion> {
-        if constraint == Constraint::Kubernetes || self.type_ == PlatformType::OpenShift {
+    pub(crate) fn limit(
+        &self,
+        constraint: PlatformConstraint,
+        highest: MinorVersion,
+    ) -> Option<MinorVersion> {
+        if constraint == PlatformConstraint::Kubernetes || self.type_ == PlatformType::OpenShift {
             return Some(highest);
         }
         highest.kubernetes_of_openshift()

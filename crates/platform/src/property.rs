@@ -12,14 +12,14 @@ use crate::version::MinorVersion;
 
 /// Property that declares the highest supported version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Constraint {
+pub enum PlatformConstraint {
     /// `olm.maxOpenShiftVersion`.
     OpenShift,
     /// `ext.olm.operatorframework.io/maxKubernetesVersion`.
     Kubernetes,
 }
 
-impl Constraint {
+impl PlatformConstraint {
     const ALL: [Self; 2] = [Self::OpenShift, Self::Kubernetes];
 
     /// Returns the type of the property.
@@ -43,7 +43,7 @@ impl Constraint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Declaration {
     /// Property of the constraint.
-    pub constraint: Constraint,
+    pub constraint: PlatformConstraint,
     /// Value as written, without the quotes of a string.
     pub written: String,
     /// Highest supported version, or one text per error.
@@ -78,7 +78,7 @@ pub enum ValueError {
 }
 
 /// Parses a property's value, which is raw JSON text.
-fn value(constraint: Constraint, raw: Option<&str>) -> Result<MinorVersion, ValueError> {
+fn value(constraint: PlatformConstraint, raw: Option<&str>) -> Result<MinorVersion, ValueError> {
     let raw = raw.ok_or(ValueError::Missing)?;
     let wrong = |kind| ValueError::Type { kind, property: constraint.misspelt(), raw: raw.to_owned() };
     match serde_json::from_str(raw) {
@@ -127,12 +127,12 @@ pub(crate) fn of_entry<'a>(properties: impl IntoIterator<Item = (&'a str, &'a st
 }
 
 fn declared(properties: &[(String, Option<String>)], source_text: Option<&str>) -> Vec<Declaration> {
-    let declared = Constraint::ALL.into_iter().filter_map(|constraint| {
+    let declared = PlatformConstraint::ALL.into_iter().filter_map(|constraint| {
         let mut values = properties.iter().filter(|(kind, _)| kind == constraint.property());
         let first = values.next()?.1.as_deref();
         let first = match constraint {
-            Constraint::OpenShift => source_text.filter(|text| is_decimal(text)).or(first),
-            Constraint::Kubernetes => first,
+            PlatformConstraint::OpenShift => source_text.filter(|text| is_decimal(text)).or(first),
+            PlatformConstraint::Kubernetes => first,
         };
         let mut errors = Vec::new();
         let read = value(constraint, first).inspect_err(|error| {
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn read(raw: Option<&str>) -> Result<String, String> {
-        value(Constraint::OpenShift, raw).map(|v| v.to_string()).map_err(|error| error.to_string())
+        value(PlatformConstraint::OpenShift, raw).map(|v| v.to_string()).map_err(|error| error.to_string())
     }
 
     // docs/design/operations.md#version-values first table
@@ -268,7 +268,7 @@ mod tests {
         };
         let openshift = |written: &str, value| {
             let written = written.to_owned();
-            Ok(vec![Declaration { constraint: Constraint::OpenShift, written, value }])
+            Ok(vec![Declaration { constraint: PlatformConstraint::OpenShift, written, value }])
         };
         let more = "more than one olm.maxOpenShiftVersion found in bundle".to_owned();
         // Case operations-e27
@@ -295,12 +295,12 @@ mod tests {
         let text = "[{\"type\":\"ext.olm.operatorframework.io/maxKubernetesVersion\"},\
                      {\"type\":\"olm.maxOpenShiftVersion\",\"value\":4.18}]";
         let declared = declarations(text, None).unwrap();
-        assert_eq!(declared[0].constraint, Constraint::OpenShift);
+        assert_eq!(declared[0].constraint, PlatformConstraint::OpenShift);
         let missing = "error converting to semver for version : unexpected end of JSON input";
         assert_eq!(declared[1].value, Err(vec![missing.to_owned()]));
         let upper = "[{\"TYPE\":\"olm.maxOpenShiftVersion\",\"Value\":4.18}]";
         assert_eq!(declarations(upper, None), openshift("4.18", Ok(MinorVersion::new(4, 18))));
-        let null = value(Constraint::Kubernetes, Some("null")).unwrap_err().to_string();
+        let null = value(PlatformConstraint::Kubernetes, Some("null")).unwrap_err().to_string();
         assert_eq!(null, "invalid type <nil> for ext.olm.operatorframework.io/maxKubernetesVersion: null");
     }
 

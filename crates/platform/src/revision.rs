@@ -8,7 +8,7 @@ use crate::property::{Declaration, declarations};
 
 /// Active revision and the platform constraints of its bundle. Small, because all are kept in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Revision {
+pub struct ConstrainedRevision {
     /// Name of the ClusterExtension.
     pub extension: String,
     /// UID of the ClusterExtension, if the revision has an owner reference.
@@ -21,7 +21,7 @@ pub struct Revision {
     pub declared: Result<Vec<Declaration>, String>,
 }
 
-impl Revision {
+impl ConstrainedRevision {
     /// Returns `true` if the bundle declares a constraint, or if its properties are unreadable.
     pub fn has_limits(&self) -> bool {
         self.declared.as_ref().map_or(true, |declared| !declared.is_empty())
@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    fn revision(changes: Value) -> Option<Revision> {
+    fn revision(changes: Value) -> Option<ConstrainedRevision> {
         let mut set = json!({
             "metadata": {
                 "name": "kiwi-3",
@@ -86,7 +86,7 @@ mod tests {
             "spec": {"lifecycleState": "Active", "revision": 3, "collisionProtection": "Prevent"},
         });
         merge(&mut set, changes);
-        Revision::of(&serde_json::from_value(set).unwrap())
+        ConstrainedRevision::of(&serde_json::from_value(set).unwrap())
     }
 
     fn merge(into: &mut Value, changes: Value) {
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn active_revision_of_extension_is_read_and_others_skipped() {
         let plain = revision(json!({})).unwrap();
-        let expected = Revision {
+        let expected = ConstrainedRevision {
             extension: "kiwi".into(),
             extension_uid: Some("u1".into()),
             bundle: "kiwi.v1.2.0".into(),

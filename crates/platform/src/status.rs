@@ -54,7 +54,7 @@ fn most_important(rows: &[ExtensionVerdict]) -> Vec<ExtensionVerdict> {
 mod tests {
     use super::*;
     use crate::platform::{Facts, Platform};
-    use crate::revision::Revision;
+    use crate::revision::ConstrainedRevision;
     use crate::verdict::evaluate;
 
     fn at(second: i64) -> Timestamp {
@@ -62,12 +62,12 @@ mod tests {
     }
 
     fn verdict(cluster: &str, values: &[&str]) -> Verdict {
-        let revisions: Vec<Revision> = values
+        let revisions: Vec<ConstrainedRevision> = values
             .iter()
             .enumerate()
             .map(|(number, value)| {
                 let text = format!("[{{\"type\":\"olm.maxOpenShiftVersion\",\"value\":{value}}}]");
-                Revision {
+                ConstrainedRevision {
                     extension: format!("e{number:04}"),
                     extension_uid: None,
                     bundle: format!("b{number}"),

@@ -6,7 +6,7 @@ use olm_api::conditions::Status;
 
 use crate::platform::Platform;
 use crate::property::{Declaration, of_entry};
-use crate::revision::Revision;
+use crate::revision::ConstrainedRevision;
 use crate::verdict::{Verdict, evaluate, is_blocker};
 
 /// Bundle of a catalog that an extension can be upgraded to.
@@ -26,7 +26,7 @@ impl UpgradeTarget {
 
     /// Returns `true` if the bundle does not block the platform's next version.
     pub fn is_compatible(&self, platform: &Platform) -> bool {
-        let revision = Revision {
+        let revision = ConstrainedRevision {
             extension: String::new(),
             extension_uid: None,
             bundle: String::new(),
@@ -78,8 +78,8 @@ mod tests {
         UpgradeTarget::new(version, [("acme", "1"), ("olm.maxOpenShiftVersion", value)])
     }
 
-    fn blocked(extension: &str) -> Revision {
-        Revision {
+    fn blocked(extension: &str) -> ConstrainedRevision {
+        ConstrainedRevision {
             extension: extension.to_owned(),
             extension_uid: None,
             bundle: format!("{extension}.v1"),
@@ -108,7 +108,7 @@ mod tests {
             assert_eq!(verdict.extensions[0].upgrade_to.as_deref(), expected, "{targets:?}");
         }
         // A compatible extension needs no upgrade.
-        let fine = Revision { declared: declarations(&limit("4.19"), None), ..blocked("a") };
+        let fine = ConstrainedRevision { declared: declarations(&limit("4.19"), None), ..blocked("a") };
         let targets = [target("2.0.0", "4.20")];
         let verdict = evaluate(&platform, &[], &[fine]).with_upgrades(|_| Some(&targets), &[]);
         assert_eq!(verdict.extensions[0].upgrade_to, None);

@@ -11,8 +11,8 @@ use olm_version::quote;
 
 use crate::message::{entries_and_errors, list, shown};
 use crate::platform::Platform;
-use crate::property::{Constraint, Declaration};
-use crate::revision::Revision;
+use crate::property::{Declaration, PlatformConstraint};
+use crate::revision::ConstrainedRevision;
 
 /// Limits in bytes of the value and the message shown for one extension.
 const MAX_VALUE_BYTES: usize = 256;
@@ -53,7 +53,7 @@ impl Verdict {
     #[must_use]
     pub fn with_operator_conditions<'a>(
         mut self,
-        revisions: impl IntoIterator<Item = &'a Revision>,
+        revisions: impl IntoIterator<Item = &'a ConstrainedRevision>,
         report: impl Fn(&str, &str) -> Option<OperatorConditionMirror>,
     ) -> Self {
         for revision in revisions {
@@ -82,10 +82,10 @@ fn sort_key(row: &ExtensionVerdict) -> impl Ord + use<> {
 pub fn evaluate<'a>(
     platform: &Platform,
     acknowledgements: &[Acknowledgement],
-    revisions: impl IntoIterator<Item = &'a Revision>,
+    revisions: impl IntoIterator<Item = &'a ConstrainedRevision>,
 ) -> Verdict {
     let next = platform.next.map(|next| next.to_string());
-    let is_acknowledged = |revision: &Revision| {
+    let is_acknowledged = |revision: &ConstrainedRevision| {
         acknowledgements.iter().any(|one| {
             (&one.extension, &one.bundle) == (&revision.extension, &revision.bundle)
                 && Some(&one.platform_version) == next.as_ref()
@@ -148,7 +148,7 @@ impl Findings {
         self.rows.extend(other.rows);
     }
 
-    fn add(&mut self, platform: &Platform, revision: &Revision) {
+    fn add(&mut self, platform: &Platform, revision: &ConstrainedRevision) {
         let declared = match &revision.declared {
             Ok(declared) => declared,
             Err(error) => {
@@ -172,7 +172,7 @@ impl Findings {
     fn judge(
         &mut self,
         platform: &Platform,
-        revision: &Revision,
+        revision: &ConstrainedRevision,
         declaration: &Declaration,
     ) -> (VerdictResult, Option<String>) {
         let (extension, bundle) = (&revision.extension, &revision.bundle);
@@ -204,7 +204,7 @@ impl Findings {
             return (VerdictResult::Unknown, Some("the cluster version is not known".to_owned()));
         };
         let is_supported = match (constraint, &platform.type_) {
-            (Constraint::OpenShift, PlatformType::OpenShift) => limit.supports_openshift(next),
+            (PlatformConstraint::OpenShift, PlatformType::OpenShift) => limit.supports_openshift(next),
             _ => limit >= next,
         };
         if is_supported {
@@ -247,7 +247,7 @@ impl Findings {
         } else {
             let head = format!(
                 "All is well; {} was not evaluated because the platform is not {}: ",
-                Constraint::OpenShift.property(),
+                PlatformConstraint::OpenShift.property(),
                 PlatformType::OpenShift
             );
             list(&head, &all(&self.ignored), ",")
@@ -262,7 +262,7 @@ pub(crate) fn is_blocker(row: &ExtensionVerdict) -> bool {
 }
 
 fn row(
-    revision: &Revision,
+    revision: &ConstrainedRevision,
     declaration: Option<&Declaration>,
     result: VerdictResult,
     message: Option<&str>,

@@ -19,8 +19,8 @@ fn kubernetes() -> Platform {
     Platform::of(&Facts { kubernetes: "1.36".parse().ok(), ..Facts::default() })
 }
 
-fn revision(extension: &str, bundle: &str, properties: &str) -> Revision {
-    Revision {
+fn revision(extension: &str, bundle: &str, properties: &str) -> ConstrainedRevision {
+    ConstrainedRevision {
         extension: extension.to_owned(),
         extension_uid: None,
         bundle: bundle.to_owned(),
@@ -30,18 +30,18 @@ fn revision(extension: &str, bundle: &str, properties: &str) -> Revision {
 }
 
 /// Returns a revision whose bundle `<extension>.v1` supports OpenShift up to the version of this raw value.
-fn limited(extension: &str, value: &str) -> Revision {
+fn limited(extension: &str, value: &str) -> ConstrainedRevision {
     let properties = format!("[{{\"type\":\"olm.maxOpenShiftVersion\",\"value\":{value}}}]");
     revision(extension, &format!("{extension}.v1"), &properties)
 }
 
-fn kubernetes_limited(extension: &str, value: &str) -> Revision {
-    let kind = Constraint::Kubernetes.property();
+fn kubernetes_limited(extension: &str, value: &str) -> ConstrainedRevision {
+    let kind = PlatformConstraint::Kubernetes.property();
     let properties = format!("[{{\"type\":\"{kind}\",\"value\":{value}}}]");
     revision(extension, &format!("{extension}.v1"), &properties)
 }
 
-fn conclusion(platform: &Platform, revisions: &[Revision]) -> String {
+fn conclusion(platform: &Platform, revisions: &[ConstrainedRevision]) -> String {
     let verdict = evaluate(platform, &[], revisions);
     format!("{}/{}: {}", verdict.status.as_str(), verdict.reason, verdict.message)
 }
@@ -57,7 +57,7 @@ fn verdict_on_openshift_compares_with_next_version() {
     let blocked = |next: &str| format!("{BLOCKED}{next}: bundle \"a.v1\" for ClusterExtension \"a\".");
     let bad = "error(s) with cluster extension bad: error in bundle bad.v1: error converting to semver for version \
                \"4.18.0\": invalid version format";
-    let rows: [(&str, &[Revision], String); 16] = [
+    let rows: [(&str, &[ConstrainedRevision], String); 16] = [
         ("4.17", &[], WELL.into()),
         ("4.17", &[revision("a", "a.v1", "[]"), revision("b", "b.v1", "null")], WELL.into()),
         // Case operations-a34
@@ -259,7 +259,8 @@ fn acknowledgement_names_the_platform_version_for_every_constraint() {
         |version: &str| evaluate(&openshift("4.18"), &[acknowledgement("a", "a.v1", version)], &revisions);
     assert_eq!((of("4.19").status, of("1.32").status), (Status::True, Status::False));
     // During a rollout, the old bundle blocks as long as it runs.
-    let revisions = [limited("a", "4.18"), Revision { bundle: "a.v2".to_owned(), ..limited("a", "4.18") }];
+    let revisions =
+        [limited("a", "4.18"), ConstrainedRevision { bundle: "a.v2".to_owned(), ..limited("a", "4.18") }];
     let verdict = evaluate(&openshift("4.18"), &[acknowledgement("a", "a.v2", "4.19")], &revisions);
     assert!(verdict.message.ends_with(" to version 4.19: bundle \"a.v1\" for ClusterExtension \"a\"."));
     // Without a next version there is nothing to acknowledge.
@@ -332,7 +333,7 @@ fn quotes_in_names_are_escaped_and_long_messages_cut() {
     let expected = format!("{BLOCKED}4.19: bundle \"a\\\"b\\nc\" for ClusterExtension \"a\".");
     assert_eq!(conclusion(&openshift("4.18"), &odd), expected);
 
-    let many: Vec<Revision> =
+    let many: Vec<ConstrainedRevision> =
         (0..3000).map(|number| limited(&format!("extension-{number:04}"), "4.18")).collect();
     let verdict = evaluate(&openshift("4.18"), &[], &many);
     assert_eq!(verdict.blocking, 3000);
@@ -349,7 +350,7 @@ proptest! {
         seed: u64,
     ) {
         let raw = ["4.17", "4.18", "4.19", "\"x\"", "null", "\"4.18.0\""];
-        let mut revisions: Vec<Revision> =
+        let mut revisions: Vec<ConstrainedRevision> =
             values.iter().map(|(name, value)| limited(&format!("e{name}"), raw[*value])).collect();
         let before = evaluate(&openshift("4.18"), &[], &revisions);
         let turns = usize::try_from(seed % 13).unwrap_or(0) % revisions.len().max(1);

@@ -50,7 +50,7 @@ pub struct ApprovalRules {
 
 /// Change that a new revision makes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PlannedChange {
+pub struct DraftChange {
     /// Digest of the plan.
     pub digest: String,
     /// `true` if there is no active revision yet.
@@ -65,7 +65,7 @@ pub struct PlannedChange {
     pub blocker: Option<String>,
 }
 
-impl PlannedChange {
+impl DraftChange {
     /// Reports whether another bundle replaces the newest one.
     pub fn is_upgrade(&self) -> bool {
         self.changes_bundle && !self.is_first
@@ -98,7 +98,7 @@ impl ApprovalRules {
     }
 
     /// Cause for which the change is held at the time `now`. `None` if its revision may be created.
-    pub fn hold(&self, change: &PlannedChange, now: Timestamp) -> Option<HoldCause> {
+    pub fn hold(&self, change: &DraftChange, now: Timestamp) -> Option<HoldCause> {
         let upgrades = change.is_upgrade();
         let requires_approval = match self.mode {
             ApprovalMode::Automatic => false,
@@ -139,8 +139,8 @@ pub(crate) fn digest(text: &str, allowed: &'static str) -> Result<String, Unknow
 mod tests {
     use super::*;
 
-    fn change(kind: &str) -> PlannedChange {
-        PlannedChange {
+    fn change(kind: &str) -> DraftChange {
+        DraftChange {
             digest: "sha256:a".to_owned(),
             is_first: kind == "first",
             changes_bundle: ["first", "upgrade", "rollback"].contains(&kind),
@@ -181,7 +181,7 @@ mod tests {
             ("first", true, false),
             ("upgrade", false, false),
         ] {
-            let change = PlannedChange { gains_permissions: gains, ..change(kind) };
+            let change = DraftChange { gains_permissions: gains, ..change(kind) };
             let expected = held.then_some(HoldCause::ApprovalRequired);
             assert_eq!(rules.hold(&change, Timestamp::UNIX_EPOCH), expected, "{kind} {gains}");
         }
@@ -217,7 +217,7 @@ mod tests {
     fn blocker_holds_other_bundles_after_approval_and_window() {
         let closed: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
         let opens: Timestamp = "2026-11-21T22:00:00Z".parse().unwrap();
-        let blocked = |kind| PlannedChange { blocker: Some("migrating".to_owned()), ..change(kind) };
+        let blocked = |kind| DraftChange { blocker: Some("migrating".to_owned()), ..change(kind) };
         let rules = ApprovalRules::default();
         for (kind, held) in
             [("first", false), ("upgrade", true), ("rollback", true), ("configuration", false)]

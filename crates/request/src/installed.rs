@@ -17,7 +17,7 @@ const PACKAGE: &str = "olm.package";
 
 /// Installed bundle of one extension.
 #[derive(Clone, Debug)]
-pub struct Installed {
+pub struct ExtensionBundle {
     /// Name of the ClusterExtension.
     pub extension: String,
     /// Name, version and release of the bundle. Name and version are empty without their annotations.
@@ -78,7 +78,7 @@ pub fn rolling_out<'a>(
     sets.into_iter().filter(is_newer).max_by_key(|set| set.number())
 }
 
-impl Installed {
+impl ExtensionBundle {
     /// Reads the labels and annotations of a revision. Unreadable annotations are skipped and returned.
     pub fn read(set: &ClusterObjectSet) -> (Self, Vec<UnreadableAnnotation>) {
         let mut unreadable = Vec::new();
@@ -217,7 +217,7 @@ pub(super) mod tests {
 
     /// Properties as `type value`, and the unreadable.
     fn read(annotations: &[(&str, &str)]) -> (Vec<String>, Vec<String>) {
-        let (installed, unreadable) = Installed::read(&set("a", 1, annotations));
+        let (installed, unreadable) = ExtensionBundle::read(&set("a", 1, annotations));
         let line = |property: &Property| format!("{} {}", property.kind, property.value);
         (
             installed.properties.iter().map(line).collect(),

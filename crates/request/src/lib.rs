@@ -54,17 +54,17 @@ mod rules;
 mod safe_values;
 mod windows;
 
-pub use approval::{ApprovalMode, ApprovalRules, HoldCause, PlannedChange};
+pub use approval::{ApprovalMode, ApprovalRules, DraftChange, HoldCause};
 pub use group::{GroupMember, step};
 pub use held_message::{HeldChange, HeldMessage};
-pub use installed::{Installed, UnreadableAnnotation, installs, newest, owner, rolling_out};
+pub use installed::{ExtensionBundle, UnreadableAnnotation, installs, newest, owner, rolling_out};
 pub use namespaces::{
     DEBOUNCE, ListStep, NamespaceSelector, PACE, SelectedNamespaces, UNREADY_PACE, list_step, pace,
 };
 pub use operator_condition::{
     mirrored, operator_condition, replaced_operator, upgrade_blocker, upgrade_report,
 };
-pub use providers::{CrdSpec, ServedApis, owned, providers, unmet};
+pub use providers::{CrdFields, ServedApis, owned, providers, unmet};
 pub use refusal::RolledBackContent;
 pub use request::{ClusterState, is_available, policy, priority, request, selector, served_image};
 pub use rules::{CrdCheck, ExtensionRules, InvalidAnnotation, Settings, UninstallPolicy};

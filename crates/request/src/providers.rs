@@ -6,11 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::{ObjectMeta, labels};
 use olm_fbc::Property;
-use olm_resolve::{AvailableProviders, ClusterFacts, Dependent, Gvk, Provider, Requirement, Verdict};
+use olm_resolve::{
+    AvailableProviders, ClusterFacts, Dependent, Gvk, Provider, Requirement, RequirementVerdict,
+};
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::installed::Installed;
+use super::installed::ExtensionBundle;
 
 /// APIs that the cluster serves.
 #[derive(Clone, Debug, Default)]
@@ -39,7 +41,7 @@ impl ServedApis {
 
 /// Used fields of the `spec` of a CustomResourceDefinition. The rest, with its large schemas, is not read.
 #[derive(Clone, Debug, Deserialize)]
-pub struct CrdSpec {
+pub struct CrdFields {
     group: String,
     names: CrdNames,
     versions: Vec<CrdVersion>,
@@ -56,7 +58,7 @@ struct CrdVersion {
     served: bool,
 }
 
-impl CrdSpec {
+impl CrdFields {
     fn gvks(&self) -> impl Iterator<Item = Gvk> {
         let served = self.versions.iter().filter(|version| version.served);
         served.map(|version| Gvk {
@@ -69,7 +71,7 @@ impl CrdSpec {
 
 /// APIs that extensions define with their CustomResourceDefinitions, by name of the extension.
 pub fn owned<'a>(
-    crds: impl IntoIterator<Item = (&'a ObjectMeta, &'a CrdSpec)>,
+    crds: impl IntoIterator<Item = (&'a ObjectMeta, &'a CrdFields)>,
 ) -> BTreeMap<String, BTreeSet<Gvk>> {
     let mut owned: BTreeMap<String, BTreeSet<Gvk>> = BTreeMap::new();
     for (metadata, crd) in crds {
@@ -91,7 +93,7 @@ pub fn owned<'a>(
 /// `protects(extension, property_type)` returns `true` if the extension must not be broken: its rules protect it
 /// ([`protect`](crate::ExtensionRules::protect)), and it does not ignore requirements of this type.
 pub fn providers<'a>(
-    installed: impl Iterator<Item = &'a Installed> + Clone,
+    installed: impl Iterator<Item = &'a ExtensionBundle> + Clone,
     owners: &BTreeSet<&str>,
     served: &ServedApis,
     except: &str,
@@ -105,7 +107,7 @@ pub fn providers<'a>(
     (all, dependents)
 }
 
-impl Installed {
+impl ExtensionBundle {
     /// Provider of the installed bundle: its properties, and the APIs that its extension defines.
     pub fn provider(&self, served: &ServedApis) -> Provider {
         let mut properties = self.properties.clone();
@@ -116,15 +118,15 @@ impl Installed {
 
 /// Other extensions whose requirements are met now and must stay met.
 fn dependents<'a>(
-    installed: impl Iterator<Item = &'a Installed>,
+    installed: impl Iterator<Item = &'a ExtensionBundle>,
     all: &AvailableProviders,
     except: &str,
     protects: impl Fn(&str, &str) -> bool,
 ) -> Vec<Dependent> {
-    let dependent = |has: &Installed| {
+    let dependent = |has: &ExtensionBundle| {
         let holds = |requirement: &&Requirement| {
             protects(&has.extension, requirement.property_type())
-                && matches!(requirement.verdict(all), Verdict::Met { .. })
+                && matches!(requirement.verdict(all), RequirementVerdict::Met { .. })
         };
         let requirements: Vec<Requirement> = has.requirements.iter().filter(holds).cloned().collect();
         let (extension, bundle) = (has.extension.clone(), has.bundle.name.clone());
@@ -136,7 +138,9 @@ fn dependents<'a>(
 /// Requirements of the dependents that these providers do not meet, each as a sentence, sorted.
 pub fn unmet(available: &AvailableProviders, dependents: &[Dependent]) -> Vec<String> {
     let lost = dependents.iter().flat_map(|Dependent { extension, bundle, requirements }| {
-        let lost = requirements.iter().filter(|one| !matches!(one.verdict(available), Verdict::Met { .. }));
+        let lost = requirements
+            .iter()
+            .filter(|one| !matches!(one.verdict(available), RequirementVerdict::Met { .. }));
         lost.map(move |requirement| {
             format!("installed extension {extension} (bundle {bundle}) requires an operator {requirement}")
         })
@@ -171,7 +175,7 @@ mod tests {
 
     /// Installed extensions with their properties, the CRDs that they own, and other served APIs.
     struct Fixture {
-        installed: Vec<Installed>,
+        installed: Vec<ExtensionBundle>,
         served: ServedApis,
         owners: Vec<&'static str>,
     }
@@ -188,7 +192,8 @@ mod tests {
             served.gvks.insert(gvk(kind));
         }
         let read = |(name, properties): &(&'static str, &str)| {
-            let (read, faults) = Installed::read(&set(name, 1, &[(annotations::PROPERTIES, properties)]));
+            let (read, faults) =
+                ExtensionBundle::read(&set(name, 1, &[(annotations::PROPERTIES, properties)]));
             assert!(faults.is_empty());
             read
         };
@@ -208,23 +213,24 @@ mod tests {
             providers(self.installed.iter(), &owners, &self.served, except, protects)
         }
 
-        fn verdict(&self, except: &str, requirement: &str) -> Verdict {
+        fn verdict(&self, except: &str, requirement: &str) -> RequirementVerdict {
             let properties = format!(r#"[{{"type":"olm.constraint","value":{requirement}}}]"#);
-            let (wants, _) = Installed::read(&set("wants", 1, &[(annotations::PROPERTIES, &properties)]));
+            let (wants, _) =
+                ExtensionBundle::read(&set("wants", 1, &[(annotations::PROPERTIES, &properties)]));
             wants.requirements[0].verdict(&self.providers_without(except, |_, _| true).0)
         }
     }
 
-    fn met(by: &str, external: bool) -> Verdict {
-        Verdict::Met { by: by.to_owned(), external }
+    fn met(by: &str, external: bool) -> RequirementVerdict {
+        RequirementVerdict::Met { by: by.to_owned(), external }
     }
 
     const G: &str = r#"{"gvk":{"group":"g","version":"v1","kind":"G"}}"#;
-    const UNMET: Verdict = Verdict::Unmet { wide: false };
+    const UNMET: RequirementVerdict = RequirementVerdict::Unmet { wide: false };
 
     #[test]
     fn served_crd_versions_belong_to_the_labeled_owner() {
-        let crd = |kind: &str| -> CrdSpec {
+        let crd = |kind: &str| -> CrdFields {
             let versions = json!([{"name": "v1", "served": true}, {"name": "v1alpha1", "served": false}]);
             let spec = json!({"group": "g", "names": {"kind": kind, "plural": "x"}, "versions": versions});
             serde_json::from_value(spec).unwrap()
@@ -270,12 +276,18 @@ mod tests {
             |range: &str| format!(r#"{{"package":{{"packageName":"a","versionRange":"{range}"}}}}"#);
         // Case additions-a25
         let any = format!(r#"{{"any":{{"constraints":[{},{G}]}}}}"#, package(">=2.0.0"));
-        assert!(matches!(fixture(&[], &[], &["G"]).verdict("x", &any), Verdict::Met { external: true, .. }));
+        assert!(matches!(
+            fixture(&[], &[], &["G"]).verdict("x", &any),
+            RequirementVerdict::Met { external: true, .. }
+        ));
         assert_eq!(fixture(&[("a", "[]")], &[("b", "G")], &[]).verdict("b", &any), UNMET);
         // Case additions-a26
         let all = format!(r#"{{"all":{{"constraints":[{},{G}]}}}}"#, package(">=1.0.0"));
         let both = [("a", "[]"), ("b", "[]")];
-        assert_eq!(fixture(&both, &[("b", "G")], &[]).verdict("x", &all), Verdict::Unmet { wide: true });
+        assert_eq!(
+            fixture(&both, &[("b", "G")], &[]).verdict("x", &all),
+            RequirementVerdict::Unmet { wide: true }
+        );
         assert_eq!(fixture(&both, &[("a", "G")], &[]).verdict("x", &all), met("a", false));
     }
 

@@ -9,7 +9,7 @@ use crate::error::ResolveError;
 use crate::group::GroupStep;
 use crate::held::HeldReason;
 use crate::package::{Offer, PackageIndex, considered};
-use crate::request::{Origin, Request, UpgradePolicy};
+use crate::request::{Request, UpgradeOrigin, UpgradePolicy};
 use crate::rules::DependencyMode;
 
 /// Filter for the bundles of all catalogs, for one request.
@@ -17,7 +17,7 @@ pub(crate) struct BundleFilter<'a> {
     pub(crate) request: &'a Request<'a>,
     constraint: Option<Constraint>,
     /// Installed bundle, if any. Its error matters only for upgrades that must start from it.
-    origin: Result<Option<Origin<'a>>, ResolveError>,
+    origin: Result<Option<UpgradeOrigin<'a>>, ResolveError>,
 }
 
 /// Reason for the rejection of a bundle.
@@ -62,7 +62,7 @@ impl<'a> BundleFilter<'a> {
     }
 
     /// Installed bundle, if its version is readable.
-    pub(crate) fn origin(&self) -> Option<&Origin<'a>> {
+    pub(crate) fn origin(&self) -> Option<&UpgradeOrigin<'a>> {
         self.origin.as_ref().ok()?.as_ref()
     }
 

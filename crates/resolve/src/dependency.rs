@@ -6,7 +6,7 @@ use std::fmt;
 
 use olm_version::{excerpt, quote};
 
-use crate::constraint::{AvailableProviders, Provider, Requirement, Verdict};
+use crate::constraint::{AvailableProviders, Provider, Requirement, RequirementVerdict};
 use crate::package::{Offer, PackageIndex};
 use crate::rules::{Dependent, Rules};
 
@@ -21,7 +21,7 @@ pub struct AssessedRequirement {
     /// The requirement.
     pub requirement: Requirement,
     /// Verdict for the installed bundles.
-    pub verdict: Verdict,
+    pub verdict: RequirementVerdict,
 }
 
 /// Bundle of a catalog that would meet a requirement if installed. Displayed as `base@1.4.0 (main)`.
@@ -38,16 +38,16 @@ pub struct Satisfier {
 impl AssessedRequirement {
     /// `true` if a provider meets it.
     pub fn is_met(&self) -> bool {
-        matches!(self.verdict, Verdict::Met { .. })
+        matches!(self.verdict, RequirementVerdict::Met { .. })
     }
 
     /// Clause about the requirement, for use after the name of the bundle.
     fn clause(&self) -> String {
-        if let Verdict::Invalid(fault) = &self.verdict {
+        if let RequirementVerdict::Invalid(fault) = &self.verdict {
             return format!("has an invalid dependency: {fault}");
         }
         let mut text = format!("requires {}", self.sought());
-        if self.verdict == (Verdict::Unmet { wide: true }) {
+        if self.verdict == (RequirementVerdict::Unmet { wide: true }) {
             text += ", which several installed bundles meet only together";
         }
         text
@@ -71,15 +71,17 @@ pub(crate) fn clauses(unmet: &[AssessedRequirement]) -> String {
 impl fmt::Display for AssessedRequirement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.verdict {
-            Verdict::Met { by, external: false } => write!(f, "{}: satisfied by {by}", self.sought()),
-            Verdict::Met { external: true, .. } => {
+            RequirementVerdict::Met { by, external: false } => {
+                write!(f, "{}: satisfied by {by}", self.sought())
+            }
+            RequirementVerdict::Met { external: true, .. } => {
                 write!(f, "{}: satisfied by an API that no extension manages (external)", self.sought())
             }
-            Verdict::Unmet { wide: false } => write!(f, "{}: not satisfied", self.sought()),
-            Verdict::Unmet { wide: true } => {
+            RequirementVerdict::Unmet { wide: false } => write!(f, "{}: not satisfied", self.sought()),
+            RequirementVerdict::Unmet { wide: true } => {
                 write!(f, "{}: not satisfied, several installed bundles meet it only together", self.sought())
             }
-            Verdict::Invalid(fault) => write!(f, "invalid dependency: {fault}"),
+            RequirementVerdict::Invalid(fault) => write!(f, "invalid dependency: {fault}"),
         }
     }
 }
@@ -101,9 +103,9 @@ pub(crate) fn assess(offer: &Offer, rules: &Rules<'_>) -> Vec<AssessedRequiremen
     let itself = as_provider(offer);
     let assessed = |requirement: &Requirement| {
         let verdict = match requirement.verdict(providers) {
-            met @ Verdict::Met { external: false, .. } => met,
+            met @ RequirementVerdict::Met { external: false, .. } => met,
             _ if requirement.is_met_by(&itself) => {
-                Verdict::Met { by: offer.name().to_owned(), external: false }
+                RequirementVerdict::Met { by: offer.name().to_owned(), external: false }
             }
             other => other,
         };
@@ -147,7 +149,8 @@ pub(crate) fn broken_dependent(offer: &Offer, rules: &Rules<'_>) -> Option<Strin
     let providers = rules.providers_for(offer).unwrap_or(&none);
     let provider = as_provider(offer);
     broken(dependents, |requirement| {
-        requirement.is_met_by(&provider) || matches!(requirement.verdict(providers), Verdict::Met { .. })
+        requirement.is_met_by(&provider)
+            || matches!(requirement.verdict(providers), RequirementVerdict::Met { .. })
     })
 }
 

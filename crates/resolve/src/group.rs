@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use crate::catalog::Catalog;
-use crate::constraint::{AvailableProviders, Provider, Requirement, Verdict};
+use crate::constraint::{AvailableProviders, Provider, Requirement, RequirementVerdict};
 use crate::dependency::{as_provider, broken};
 use crate::error::ResolveError;
 use crate::request::Request;
@@ -170,7 +170,7 @@ fn unmet(moving: &[Next<'_, '_>], after: &AvailableProviders) -> Option<GroupSte
         let Resolved { bundle, .. } = next.resolved.as_ref()?;
         let requirements = next.resolved.as_ref()?.offer().requirements();
         let counts = |one: &&Requirement| next.member.request.rules.counts(one.property_type());
-        let is_unmet = |one: &&Requirement| !matches!(one.verdict(after), Verdict::Met { .. });
+        let is_unmet = |one: &&Requirement| !matches!(one.verdict(after), RequirementVerdict::Met { .. });
         let unmet = requirements.iter().filter(counts).find(is_unmet)?;
         let cause = format!("bundle {bundle} requires an operator {unmet}");
         Some(GroupStep::Held { member: next.member.extension.to_owned(), cause })
@@ -184,6 +184,6 @@ fn breaks(
     dependents: &[Dependent],
 ) -> Option<GroupStep> {
     let next = moving.iter().find(|next| next.resolved.is_some())?;
-    let cause = broken(dependents, |one| matches!(one.verdict(after), Verdict::Met { .. }))?;
+    let cause = broken(dependents, |one| matches!(one.verdict(after), RequirementVerdict::Met { .. }))?;
     Some(GroupStep::Held { member: next.member.extension.to_owned(), cause })
 }

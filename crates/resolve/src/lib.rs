@@ -65,8 +65,8 @@ pub use best_effort::{LeftOut, left_out_text};
 pub use catalog::{Catalog, CatalogError};
 pub use cluster::ClusterFacts;
 pub use constraint::{
-    AvailableProviders, DEPENDENCY_PROPERTIES, Gvk, Provider, Requirement, RequirementFault, ValidationRule,
-    Verdict,
+    AvailableProviders, DEPENDENCY_PROPERTIES, Gvk, Provider, Requirement, RequirementFault,
+    RequirementVerdict, ValidationRule,
 };
 pub use dependency::{AssessedRequirement, Satisfier, missing_packages, satisfiers};
 pub use deprecation::{ConditionState, DeprecationConditions, Deprecations};
@@ -76,7 +76,7 @@ pub use group::{GroupStep, Member, group_step, required_members};
 pub use held::{Held, HeldReason};
 pub use package::{Edge, EdgeRule, Indexing, Offer, PackageIndex};
 pub use reach::{Hop, Reach};
-pub use request::{Installed, Origin, Request, UpgradePolicy};
+pub use request::{Installed, Request, UpgradeOrigin, UpgradePolicy};
 pub use resolver::{Resolved, resolve};
 pub use rules::{DependencyMode, Dependent, Rules, UnknownValue, UpgradeScope, named};
 pub use selector::{CatalogSelector, Expression, SelectorError};

@@ -16,7 +16,7 @@ use crate::cluster::ClusterDemands;
 use crate::constraint::{DEPENDENCY_PROPERTIES, Requirement};
 use crate::deprecation::Deprecations;
 use crate::identity;
-use crate::request::Origin;
+use crate::request::UpgradeOrigin;
 
 /// Properties that limit the platform version. They are kept without [`Indexing::properties`], too.
 const PLATFORM_PROPERTIES: [&str; 2] =
@@ -267,7 +267,7 @@ impl Offer {
     /// `channels`. No channels means all.
     pub fn edges_from<'a>(
         &'a self,
-        origin: &'a Origin<'_>,
+        origin: &'a UpgradeOrigin<'_>,
         channels: &'a [String],
     ) -> impl Iterator<Item = Edge<'a>> {
         let edge = |entry: &'a Entry| Some(Edge { channel: &entry.channel, rule: entry.rule(origin)? });
@@ -282,7 +282,7 @@ pub(crate) fn considered(channel: &str, channels: &[String]) -> bool {
 
 impl Entry {
     /// First rule that makes the entry's bundle a successor of `origin`.
-    fn rule(&self, origin: &Origin<'_>) -> Option<EdgeRule> {
+    fn rule(&self, origin: &UpgradeOrigin<'_>) -> Option<EdgeRule> {
         if *self.replaces == *origin.name {
             Some(EdgeRule::Replaces)
         } else if self.skips.iter().any(|name| **name == *origin.name) {

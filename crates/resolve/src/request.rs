@@ -44,7 +44,7 @@ pub struct Installed<'a> {
 
 /// Installed bundle as the origin of an upgrade.
 #[derive(Debug, Clone)]
-pub struct Origin<'a> {
+pub struct UpgradeOrigin<'a> {
     /// Name of the bundle.
     pub name: &'a str,
     /// Version and release of the bundle.
@@ -102,7 +102,7 @@ impl<'a> Installed<'a> {
     ///
     /// # Errors
     /// Its version or release is unreadable.
-    pub fn origin(&self) -> Result<Origin<'a>, VersionReleaseError> {
-        Ok(Origin { name: self.name, version: VersionRelease::parse(self.version, self.release)? })
+    pub fn origin(&self) -> Result<UpgradeOrigin<'a>, VersionReleaseError> {
+        Ok(UpgradeOrigin { name: self.name, version: VersionRelease::parse(self.version, self.release)? })
     }
 }

@@ -5,7 +5,9 @@
 
 mod fixture;
 
-use olm_resolve::{Catalog, EdgeRule, Indexing, Installed, Origin, Request, Rules, UpgradePolicy, resolve};
+use olm_resolve::{
+    Catalog, EdgeRule, Indexing, Installed, Request, Rules, UpgradeOrigin, UpgradePolicy, resolve,
+};
 use olm_version::VersionRelease;
 use serde_json::{Value, json};
 
@@ -276,7 +278,7 @@ fn edges_report_channel_and_rule() {
         .unwrap();
     let offer = index.offers().next().unwrap();
     let edges = |name: &str, version: &str, channels: &[&str]| -> Vec<(String, EdgeRule)> {
-        let origin = Origin { name, version: VersionRelease::parse(version, None).unwrap() };
+        let origin = UpgradeOrigin { name, version: VersionRelease::parse(version, None).unwrap() };
         let channels: Vec<_> = channels.iter().map(ToString::to_string).collect();
         offer.edges_from(&origin, &channels).map(|edge| (edge.channel.to_owned(), edge.rule)).collect()
     };

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use olm_fbc::{
-    Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, PackageContent, Property, Reference,
+    Bundle, Channel, ChannelEntry, Deprecation, DeprecationEntry, DeprecationReference, PackageContent,
+    Property,
 };
 use olm_resolve::{
     AvailableProviders, Catalog, CatalogError, ClusterFacts, DependencyMode, Dependent, Indexing, Installed,
@@ -84,7 +85,7 @@ fn package() -> impl Strategy<Value = PackageContent> {
                 ..Channel::default()
             };
             let deprecation = |version| DeprecationEntry {
-                reference: Reference { schema: "olm.bundle".to_owned(), name: name(version) },
+                reference: DeprecationReference { schema: "olm.bundle".to_owned(), name: name(version) },
                 message: String::new(),
             };
             PackageContent {

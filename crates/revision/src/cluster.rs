@@ -71,7 +71,7 @@ impl Instances {
 #[error("{message}")]
 pub struct ClusterError {
     /// Error class, which decides the reaction.
-    pub reason: Reason,
+    pub reason: ApiErrorReason,
     /// Error text of the API server or of this crate.
     pub message: String,
     /// Paths of the fields that the API server rejects, such as `spec.ports[0].name`.
@@ -80,20 +80,20 @@ pub struct ClusterError {
 
 impl ClusterError {
     /// Creates an error that names no fields.
-    pub fn new(reason: Reason, message: String) -> Self {
+    pub fn new(reason: ApiErrorReason, message: String) -> Self {
         Self { reason, message, fields: Vec::new() }
     }
 
     /// `true` if the API server rejects the content of an object. Missing permissions are not a rejection.
     pub(crate) fn is_rejection(&self) -> bool {
-        matches!(self.reason, Reason::Rejected | Reason::Immutable)
+        matches!(self.reason, ApiErrorReason::Rejected | ApiErrorReason::Immutable)
     }
 
     /// `true` if the namespace of a new object is being deleted or does not exist.
     pub(crate) fn is_namespace_gone(&self) -> bool {
         match self.reason {
-            Reason::NamespaceTerminating => true,
-            Reason::NotFound => self.message.starts_with("namespaces \""),
+            ApiErrorReason::NamespaceTerminating => true,
+            ApiErrorReason::NotFound => self.message.starts_with("namespaces \""),
             _ => false,
         }
     }
@@ -101,7 +101,7 @@ impl ClusterError {
 
 /// Classes of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum ApiErrorReason {
     /// The API server does not serve the kind.
     UnknownKind,
     /// The object, or something that it depends on, does not exist.
@@ -128,7 +128,7 @@ pub enum Reason {
     Unavailable,
 }
 
-impl Reason {
+impl ApiErrorReason {
     /// `true` if the answer to a dry run is a verdict on the object, not a failed request
     /// (docs/design/apply.md#dry-run).
     pub(crate) fn is_verdict(self) -> bool {

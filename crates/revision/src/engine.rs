@@ -26,7 +26,7 @@ use crate::error::EngineError;
 use crate::memory::{Memory, VerifiedPhase};
 use crate::object::{ObjectKey, served_kind};
 use crate::observed_versions::ObservedVersions;
-use crate::plan::{Owner, Plan, add_keeper, desired};
+use crate::plan::{ObjectPlan, Owner, add_keeper, desired};
 use crate::probes::Probes;
 use crate::recent_objects::RecentObjects;
 use crate::result::{Action, PhaseResult, RevisionResult};
@@ -272,7 +272,7 @@ impl<C: Cluster> Engine<C> {
 fn defers(revision: &Revision, observed: &ObservedObject, missing: &mut HashMap<ObjectKey, Instant>) -> bool {
     let key = ObjectKey::of(&observed.desired);
     let now = Instant::now();
-    let waits = observed.plan == Plan::Create
+    let waits = observed.plan == ObjectPlan::Create
         && now.duration_since(*missing.entry(key.clone()).or_insert(now)) < revision.creation_delay;
     if !waits {
         missing.remove(&key);

@@ -123,7 +123,7 @@ async fn drift_requires_the_content() {
 async fn failed_read_leaves_the_fast_path() {
     let (engine, revision) = applied(&[("a", &["x"])]).await;
     change(&engine, &config_map("x"), "/status", json!({}));
-    engine.cluster.0.lock().failures.push(("get x", Reason::Unavailable));
+    engine.cluster.0.lock().failures.push(("get x", ApiErrorReason::Unavailable));
     assert_eq!(fast_path(&engine, &revision).await, None);
     assert!(fast_path(&engine, &revision).await.is_some());
 }
@@ -227,14 +227,15 @@ async fn migrated_object_is_adopted_with_dry_run() {
 async fn rejected_adoption_reports_the_verdict_of_the_dry_run() {
     let phases: &[(&str, &[&str])] = &[("a", &["x"])];
     let (engine, _) = applied(phases).await;
-    let fail = |failures: &[(&'static str, Reason)]| engine.cluster.0.lock().failures = failures.to_vec();
-    fail(&[("apply x", Reason::NotPermitted), ("dry-run x", Reason::NotPermitted)]);
+    let fail =
+        |failures: &[(&'static str, ApiErrorReason)]| engine.cluster.0.lock().failures = failures.to_vec();
+    fail(&[("apply x", ApiErrorReason::NotPermitted), ("dry-run x", ApiErrorReason::NotPermitted)]);
     let result = engine.reconcile(&successor(phases)).await;
     let verdict = "phase 0 validation error: phase \"a\": /v1, Kind=ConfigMap ns/x: no dry-run x";
     assert_eq!(result.blocker().as_deref(), Some(verdict));
     assert_eq!(result.phases[0].denials, ["no dry-run x"]);
     assert_eq!(calls(&engine), ["get x", "apply x", "get x", "dry-run x"]);
-    fail(&[("dry-run x", Reason::Rejected)]);
+    fail(&[("dry-run x", ApiErrorReason::Rejected)]);
     assert!(engine.reconcile(&successor(phases)).await.blocker().is_some());
     assert_eq!(calls(&engine), ["get x", "dry-run x"], "a rejected object is only tried by dry run");
     assert!(engine.reconcile(&successor(phases)).await.is_complete());
@@ -245,7 +246,7 @@ async fn failed_adoption_is_repeated_with_a_dry_run() {
     let phases: &[(&str, &[&str])] = &[("a", &["x"])];
     let (engine, _) = applied(phases).await;
     engine.cluster.0.lock().failures =
-        vec![("apply x", Reason::Unavailable), ("dry-run x", Reason::Unavailable)];
+        vec![("apply x", ApiErrorReason::Unavailable), ("dry-run x", ApiErrorReason::Unavailable)];
     let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
     assert_eq!(failure.to_string(), "reconciling object: validating: no dry-run x");
     calls(&engine);
@@ -253,7 +254,7 @@ async fn failed_adoption_is_repeated_with_a_dry_run() {
     assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
 
     let (engine, _) = applied(phases).await;
-    engine.cluster.0.lock().failures.push(("apply x", Reason::Unanswered));
+    engine.cluster.0.lock().failures.push(("apply x", ApiErrorReason::Unanswered));
     let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
     let step =
         "reconciling object: reconciling /v1, Kind=ConfigMap ns/x: patching (owner change): no apply x";
@@ -263,7 +264,7 @@ async fn failed_adoption_is_repeated_with_a_dry_run() {
     assert_eq!(calls(&engine), ["get x", "dry-run x", "apply x"]);
 
     let (engine, _) = applied(phases).await;
-    engine.cluster.0.lock().failures = vec![("apply x", Reason::Conflict); 3];
+    engine.cluster.0.lock().failures = vec![("apply x", ApiErrorReason::Conflict); 3];
     let failure = engine.reconcile(&successor(phases)).await.failure.unwrap();
     assert_eq!(failure.to_string(), step);
     let attempt = ["get x", "apply x"];
@@ -297,7 +298,7 @@ async fn paused_revision_is_observed_without_writes() {
 // docs/design/apply.md#collision-protection: ownership is checked before the API server's verdict.
 #[tokio::test]
 async fn collision_is_reported_before_rejections() {
-    let engine = Engine::new(Fake::failing(&[("dry-run y", Reason::Rejected)]));
+    let engine = Engine::new(Fake::failing(&[("dry-run y", ApiErrorReason::Rejected)]));
     engine.cluster.store(&config_map("x"));
     let result = engine.reconcile(&revision(&[("a", &["x", "y", "z"])])).await;
     let head = "revision object collisions in phase 0\nObject ConfigMap.v1 ns/x\nAction: \"Collision\"\n";
@@ -332,7 +333,7 @@ async fn superseded_revision_leaves_missing_object_to_newer_one_for_some_time() 
 }
 
 fn immutable(engine: &Engine<Fake>, calls: &[&'static str]) {
-    engine.cluster.0.lock().failures = calls.iter().map(|call| (*call, Reason::Immutable)).collect();
+    engine.cluster.0.lock().failures = calls.iter().map(|call| (*call, ApiErrorReason::Immutable)).collect();
 }
 
 // docs/design/apply.md#immutable-fields
@@ -359,7 +360,7 @@ async fn immutable_object_is_replaced_after_dry_run_of_its_creation() {
     assert!(invalid.ends_with("Kind=Deployment ns/op: no dry-run op"), "{invalid}");
     assert_eq!(calls(&engine), [&verdict[..], &[trial]].concat());
     immutable(&engine, &["dry-run op"]);
-    engine.cluster.0.lock().failures.push((trial, Reason::NoDryRun));
+    engine.cluster.0.lock().failures.push((trial, ApiErrorReason::NoDryRun));
     assert!(engine.reconcile(&allowed).await.failure.is_some(), "the creation was not checked");
     assert_eq!(calls(&engine), ["get op", "dry-run op", trial]);
     immutable(&engine, &["dry-run op"]);
@@ -384,12 +385,12 @@ async fn denied_handover_is_reported_like_a_denied_deletion() {
     let newer = successor(&[("a", &["x"])]);
     let new_owners = vec![NewOwner::new(newer.owner.clone(), &newer.phases)];
     let options = TeardownOptions { new_owners, ..TeardownOptions::default() };
-    let failures = vec![("merge x", Reason::Rejected), ("delete y", Reason::NotPermitted)];
+    let failures = vec![("merge x", ApiErrorReason::Rejected), ("delete y", ApiErrorReason::NotPermitted)];
     engine.cluster.0.lock().failures = failures;
     let result = engine.teardown(&older, &options).await.unwrap();
     let denials = "/v1, Kind=ConfigMap ns/x: no merge x; /v1, Kind=ConfigMap ns/y: no delete y";
     assert_eq!((result.denials().as_str(), result.is_complete()), (denials, false));
-    engine.cluster.0.lock().failures = vec![("merge x", Reason::Rejected)];
+    engine.cluster.0.lock().failures = vec![("merge x", ApiErrorReason::Rejected)];
     let handed = engine.hand_over(&older.owner, &options.new_owners).await.unwrap();
     assert!(!handed.is_complete(), "garbage collection would delete it");
     assert!(engine.teardown(&older, &options).await.unwrap().is_complete());
@@ -401,7 +402,7 @@ async fn removed_object_is_read_again_after_a_list_and_without_a_watch() {
     let (engine, revision) = applied(&[("a", &["x", "y"])]).await;
     let options = TeardownOptions::default();
     let pass = async || {
-        engine.cluster.0.lock().failures = vec![("delete y", Reason::Conflict)];
+        engine.cluster.0.lock().failures = vec![("delete y", ApiErrorReason::Conflict)];
         assert!(!engine.teardown(&revision, &options).await.unwrap().is_complete());
         calls(&engine)
     };

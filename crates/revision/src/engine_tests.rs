@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::{ClusterError, Instances, Reason};
+use crate::cluster::{ApiErrorReason, ClusterError, Instances};
 use crate::object::text;
 use crate::probes::default_probes;
 use crate::result::Action;
@@ -22,13 +22,13 @@ struct Fake(Mutex<State>);
 #[derive(Default)]
 struct State {
     objects: HashMap<ObjectKey, Value>,
-    failures: Vec<(&'static str, Reason)>,
+    failures: Vec<(&'static str, ApiErrorReason)>,
     calls: Vec<String>,
     version: u64,
 }
 
 impl Fake {
-    fn failing(failures: &[(&'static str, Reason)]) -> Self {
+    fn failing(failures: &[(&'static str, ApiErrorReason)]) -> Self {
         Self(Mutex::new(State { failures: failures.to_vec(), ..State::default() }))
     }
 
@@ -108,7 +108,7 @@ fn revision(phases: &[(&str, &[&str])]) -> Revision {
 }
 
 async fn run(
-    failures: &[(&'static str, Reason)],
+    failures: &[(&'static str, ApiErrorReason)],
     phases: &[(&str, &[&str])],
 ) -> (Engine<Fake>, RevisionResult, Vec<String>) {
     let engine = Engine::new(Fake::failing(failures));
@@ -154,7 +154,7 @@ async fn invalid_revision_makes_no_calls() {
 
 #[tokio::test]
 async fn write_errors_are_collected_and_end_the_rollout() {
-    let failures = [("create x", Reason::Unavailable), ("create z", Reason::Rejected)];
+    let failures = [("create x", ApiErrorReason::Unavailable), ("create z", ApiErrorReason::Rejected)];
     let (_, result, calls) = run(&failures, &[("a", &["x", "y", "z"]), ("b", &["later"])]).await;
     assert_eq!(calls, ["create x", "create y", "create z"]);
     assert_eq!(
@@ -166,7 +166,7 @@ async fn write_errors_are_collected_and_end_the_rollout() {
 
 #[tokio::test]
 async fn overloaded_or_silent_server_ends_the_phase() {
-    for reason in [Reason::TooManyRequests, Reason::Unanswered] {
+    for reason in [ApiErrorReason::TooManyRequests, ApiErrorReason::Unanswered] {
         let (_, result, calls) = run(&[("create x", reason)], &[("a", &["x", "y"])]).await;
         assert_eq!(calls, ["create x"]);
         assert!(result.failure.is_some() && !result.is_complete());
@@ -181,7 +181,7 @@ async fn overloaded_or_silent_server_ends_the_phase() {
 
 #[tokio::test]
 async fn dry_run_rejections_block_the_phase_before_any_write() {
-    let failures = [("dry-run y", Reason::Rejected), ("dry-run z", Reason::NotFound)];
+    let failures = [("dry-run y", ApiErrorReason::Rejected), ("dry-run z", ApiErrorReason::NotFound)];
     let (_, result, calls) = run(&failures, &[("a", &["x", "y", "z"])]).await;
     assert_eq!(calls, [""; 0]);
     assert_eq!(
@@ -193,7 +193,7 @@ async fn dry_run_rejections_block_the_phase_before_any_write() {
 
 #[tokio::test]
 async fn failed_dry_run_blocks_all_writes() {
-    let (_, result, calls) = run(&[("dry-run y", Reason::Unavailable)], &[("a", &["x", "y"])]).await;
+    let (_, result, calls) = run(&[("dry-run y", ApiErrorReason::Unavailable)], &[("a", &["x", "y"])]).await;
     assert_eq!(calls, [""; 0]);
     assert_eq!(result.failure.unwrap().to_string(), "reconciling object: validating: no dry-run y");
 }
@@ -201,17 +201,17 @@ async fn failed_dry_run_blocks_all_writes() {
 // docs/design/apply.md#writing-a-revision: a webhook without support for dry runs.
 #[tokio::test]
 async fn object_without_dry_run_support_is_written() {
-    let (_, result, calls) = run(&[("dry-run x", Reason::NoDryRun)], &[("a", &["x"])]).await;
+    let (_, result, calls) = run(&[("dry-run x", ApiErrorReason::NoDryRun)], &[("a", &["x"])]).await;
     assert_eq!(calls, ["create x"]);
     assert!(result.is_complete());
 }
 
 #[tokio::test]
 async fn conflict_is_retried_up_to_the_limit() {
-    let (_, result, calls) = run(&[("create x", Reason::AlreadyExists)], &[("a", &["x"])]).await;
+    let (_, result, calls) = run(&[("create x", ApiErrorReason::AlreadyExists)], &[("a", &["x"])]).await;
     assert_eq!(calls, ["create x", "create x"]);
     assert!(result.is_complete());
-    let (_, result, calls) = run(&[("create x", Reason::Conflict); 3], &[("a", &["x"])]).await;
+    let (_, result, calls) = run(&[("create x", ApiErrorReason::Conflict); 3], &[("a", &["x"])]).await;
     assert_eq!(calls, ["create x"; 3]);
     assert_eq!(
         result.failure.unwrap().to_string(),

@@ -2,7 +2,7 @@
 //!
 //! Pure. One line for each object, in the order of the phase.
 
-use crate::cluster::{ClusterError, Reason};
+use crate::cluster::{ApiErrorReason, ClusterError};
 use crate::object::ObjectKey;
 
 /// Error that ended a pass early. A retry can succeed.
@@ -33,7 +33,7 @@ impl EngineError {
             Self::Objects(errors) => errors.as_slice(),
             Self::Teardown(error) => std::slice::from_ref(error),
         };
-        let denials = objects.iter().filter(|error| error.is(Reason::NotPermitted));
+        let denials = objects.iter().filter(|error| error.is(ApiErrorReason::NotPermitted));
         denials.map(|error| error.cause.message.as_str())
     }
 }
@@ -62,15 +62,15 @@ impl ObjectError {
     /// `true` if the rest of the phase must be skipped: the API server limits requests, or does not answer, which
     /// would delay every other object as long.
     pub(crate) fn ends_phase(&self) -> bool {
-        self.is(Reason::TooManyRequests) || self.is(Reason::Unanswered)
+        self.is(ApiErrorReason::TooManyRequests) || self.is(ApiErrorReason::Unanswered)
     }
 
     /// `true` if the object was created or changed after it was read.
     pub(crate) fn is_conflict(&self) -> bool {
-        self.is(Reason::Conflict) || self.is(Reason::AlreadyExists)
+        self.is(ApiErrorReason::Conflict) || self.is(ApiErrorReason::AlreadyExists)
     }
 
-    pub(crate) fn is(&self, reason: Reason) -> bool {
+    pub(crate) fn is(&self, reason: ApiErrorReason) -> bool {
         self.cause.reason == reason
     }
 }

@@ -360,7 +360,7 @@ pub(crate) fn controller_reference(kind: &str, name: &str, uid: &str) -> OwnerRe
 
 /// Change that the extension's newest revision needs (docs/design/apply.md#keep-patch-or-create).
 #[derive(Clone, Debug, PartialEq)]
-pub enum Decision {
+pub enum RevisionDecision {
     /// No change: the newest revision is the desired one.
     Keep,
     /// Forced server-side apply of this ClusterObjectSet: metadata, deadline or probes differ.
@@ -381,11 +381,11 @@ pub fn decide(
     existing: &[ClusterObjectSet],
     content: Option<&[ContentPhase]>,
     system_namespace: &str,
-) -> Result<Decision, GenerateError> {
+) -> Result<RevisionDecision, GenerateError> {
     let Some((current, spec)) = newest(existing).and_then(|set| Some((set, set.spec.as_ref()?))) else {
-        return Ok(Decision::New { number: 1 });
+        return Ok(RevisionDecision::New { number: 1 });
     };
-    let next = Decision::New { number: spec.revision + 1 };
+    let next = RevisionDecision::New { number: spec.revision + 1 };
     // A revision that is being deleted hands its objects over to the next one.
     if current.metadata.deletion_timestamp.is_some()
         || spec.lifecycle_state != LifecycleState::Active
@@ -403,7 +403,7 @@ pub fn decide(
     if !is_same {
         return Ok(next);
     }
-    Ok(draft.patched(current).map_or(Decision::Keep, |set| Decision::Patch(Box::new(set))))
+    Ok(draft.patched(current).map_or(RevisionDecision::Keep, |set| RevisionDecision::Patch(Box::new(set))))
 }
 
 /// Phases without the collision protection of their objects, which only the adoption of objects sets.

@@ -112,23 +112,25 @@ fn decide_keeps_patches_or_creates() {
     let decide_on = |draft: &Draft, current: &ClusterObjectSet, content| {
         decide(draft, std::slice::from_ref(current), content, SYSTEM).unwrap()
     };
-    assert_eq!(decide(&desired, &[], None, SYSTEM), Ok(Decision::New { number: 1 }));
-    assert_eq!(decide_on(&desired, &current, Some(&content)), Decision::Keep);
-    assert_eq!(decide_on(&desired, &current, None), Decision::Keep, "a lost Secret is not a change");
+    assert_eq!(decide(&desired, &[], None, SYSTEM), Ok(RevisionDecision::New { number: 1 }));
+    assert_eq!(decide_on(&desired, &current, Some(&content)), RevisionDecision::Keep);
+    assert_eq!(decide_on(&desired, &current, None), RevisionDecision::Keep, "a lost Secret is not a change");
 
     let later = Extension { progress_deadline_minutes: Some(20), ..extension("demo") };
     let deadline = Draft::new(later, &bundle(), objects()).unwrap();
-    let Decision::Patch(patched) = decide_on(&deadline, &current, Some(&content)) else {
+    let RevisionDecision::Patch(patched) = decide_on(&deadline, &current, Some(&content)) else {
         panic!("no patch");
     };
     let spec = patched.spec.as_ref().unwrap();
     assert_eq!(spec.progress_deadline_minutes, Some(20));
     assert_eq!(spec.phases, current.spec.as_ref().unwrap().phases);
-    assert_eq!(decide_on(&deadline, &patched, Some(&content)), Decision::Keep);
-    let Decision::Patch(back) = decide_on(&desired, &patched, Some(&content)) else { panic!("no patch") };
+    assert_eq!(decide_on(&deadline, &patched, Some(&content)), RevisionDecision::Keep);
+    let RevisionDecision::Patch(back) = decide_on(&desired, &patched, Some(&content)) else {
+        panic!("no patch")
+    };
     assert_eq!(back.spec.unwrap().progress_deadline_minutes, None);
 
-    let new = Decision::New { number: 2 };
+    let new = RevisionDecision::New { number: 2 };
     let version = BundleIdentity { version: "1.0.1".to_owned(), ..bundle() };
     let other = Draft::new(extension("demo"), &version, objects()).unwrap();
     assert_eq!(decide_on(&other, &current, Some(&content)), new, "equal manifests, other version");
@@ -153,12 +155,12 @@ fn maximum_openshift_version_annotation_is_patched() {
     let (current, content) = installed(&draft());
     let spelt = BundleIdentity { max_openshift_version: Some("4.20".to_owned()), ..bundle() };
     let spelt = Draft::new(extension("demo"), &spelt, objects()).unwrap();
-    let Decision::Patch(patched) = decide(&spelt, &[current], Some(&content), SYSTEM).unwrap() else {
+    let RevisionDecision::Patch(patched) = decide(&spelt, &[current], Some(&content), SYSTEM).unwrap() else {
         panic!("no patch");
     };
     let has = patched.metadata.annotations.as_ref().unwrap();
     assert_eq!(has["ext.olm.operatorframework.io/max-openshift-version"], "4.20");
-    assert_eq!(decide(&spelt, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
+    assert_eq!(decide(&spelt, &[*patched.clone()], Some(&content), SYSTEM), Ok(RevisionDecision::Keep));
 }
 
 // docs/design/additions.md#service-account-impersonation
@@ -167,10 +169,10 @@ fn service_account_annotation_is_patched() {
     let (current, content) = installed(&draft());
     let named = draft().annotated(annotations::EXT_SERVICE_ACCOUNT, Some("ns/installer"));
     let decision = decide(&named, std::slice::from_ref(&current), Some(&content), SYSTEM).unwrap();
-    let Decision::Patch(patched) = decision else { panic!("no patch") };
+    let RevisionDecision::Patch(patched) = decision else { panic!("no patch") };
     let has = patched.metadata.annotations.as_ref().unwrap();
     assert_eq!(has["ext.olm.operatorframework.io/service-account"], "ns/installer");
-    assert_eq!(decide(&named, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
+    assert_eq!(decide(&named, &[*patched.clone()], Some(&content), SYSTEM), Ok(RevisionDecision::Keep));
     let back = decide(
         &draft().annotated(annotations::EXT_SERVICE_ACCOUNT, None),
         &[*patched],
@@ -178,7 +180,7 @@ fn service_account_annotation_is_patched() {
         SYSTEM,
     )
     .unwrap();
-    assert_eq!(back, Decision::Patch(Box::new(current)));
+    assert_eq!(back, RevisionDecision::Patch(Box::new(current)));
 }
 
 // docs/design/additions.md#uninstall-policy
@@ -193,11 +195,11 @@ fn new_revision_has_annotations_that_its_first_pass_obeys() {
         assert_eq!(set.annotation(key), Some(value));
         let (current, content) = installed(&annotated);
         let decision = decide(&annotated, std::slice::from_ref(&current), Some(&content), SYSTEM);
-        assert_eq!(decision, Ok(Decision::Keep));
+        assert_eq!(decision, Ok(RevisionDecision::Keep));
         let restored = Draft::restored(extension("demo"), &current, content.clone(), "{}".to_owned());
         assert_eq!(restored.number(2, SYSTEM).unwrap().set.annotation(key), Some(value));
         let back = decide(&draft(), &[current], Some(&content), SYSTEM).unwrap();
-        let Decision::Patch(patched) = back else { panic!("no patch") };
+        let RevisionDecision::Patch(patched) = back else { panic!("no patch") };
         assert_eq!(patched.annotation(key), None);
     }
 }
@@ -209,16 +211,16 @@ fn catalog_properties_annotation_is_patched() {
     let properties = r#"[{"type":"olm.gvk","value":{"group":"g","version":"v1","kind":"K"}}]"#;
     let judged = BundleIdentity { catalog_properties: Some(properties.to_owned()), ..bundle() };
     let judged = Draft::new(extension("demo"), &judged, objects()).unwrap();
-    let Decision::Patch(patched) =
+    let RevisionDecision::Patch(patched) =
         decide(&judged, std::slice::from_ref(&current), Some(&content), SYSTEM).unwrap()
     else {
         panic!("no patch");
     };
     let has = patched.metadata.annotations.as_ref().unwrap();
     assert_eq!(has["ext.olm.operatorframework.io/catalog-properties"], properties);
-    assert_eq!(decide(&judged, &[*patched.clone()], Some(&content), SYSTEM), Ok(Decision::Keep));
+    assert_eq!(decide(&judged, &[*patched.clone()], Some(&content), SYSTEM), Ok(RevisionDecision::Keep));
     let back = decide(&draft(), &[*patched], Some(&content), SYSTEM).unwrap();
-    assert_eq!(back, Decision::Patch(Box::new(current)));
+    assert_eq!(back, RevisionDecision::Patch(Box::new(current)));
 }
 
 #[test]
@@ -245,12 +247,12 @@ fn metadata_differences_are_patched() {
         let mut altered = current.clone();
         change(&mut altered.metadata);
         let decision = decide(&desired, &[altered], Some(&content), SYSTEM).unwrap();
-        assert_eq!(decision, Decision::Patch(Box::new(current.clone())), "{index}");
+        assert_eq!(decision, RevisionDecision::Patch(Box::new(current.clone())), "{index}");
     }
     let mut altered = current.clone();
     altered.metadata.labels.get_or_insert_default().insert("mine".to_owned(), "1".to_owned());
     altered.metadata.annotations.get_or_insert_default().insert("mine".to_owned(), "1".to_owned());
-    assert_eq!(decide(&desired, &[altered], Some(&content), SYSTEM), Ok(Decision::Keep));
+    assert_eq!(decide(&desired, &[altered], Some(&content), SYSTEM), Ok(RevisionDecision::Keep));
 }
 
 // Case apply-63
@@ -268,7 +270,7 @@ fn equivalent_content_of_another_program_is_kept() {
     };
     let draft = |extra| Draft::new(extension("demo"), &bundle(), deployment(extra)).unwrap();
     let (current, content) = installed(&draft(true));
-    assert_eq!(decide(&draft(false), &[current], Some(&content), SYSTEM), Ok(Decision::Keep));
+    assert_eq!(decide(&draft(false), &[current], Some(&content), SYSTEM), Ok(RevisionDecision::Keep));
 }
 
 #[test]
@@ -360,12 +362,12 @@ fn restored_revision_has_content_of_its_predecessor_and_keeps_refusal() {
     // The same bundle yields the restored revision. A change in place keeps the refusal.
     let decided =
         |draft: &Draft| decide(draft, std::slice::from_ref(&revision.set), Some(&content), SYSTEM).unwrap();
-    assert_eq!(decided(&draft()), Decision::Keep);
+    assert_eq!(decided(&draft()), RevisionDecision::Keep);
     let later = Extension { progress_deadline_minutes: Some(10), ..extension("demo") };
     let later = Draft::new(later, &bundle(), objects()).unwrap();
-    let Decision::Patch(patched) = decided(&later) else { panic!("not patched") };
+    let RevisionDecision::Patch(patched) = decided(&later) else { panic!("not patched") };
     assert_eq!(patched.metadata.annotations, Some(expected));
-    assert_eq!(decide(&later, &[*patched], Some(&content), SYSTEM), Ok(Decision::Keep));
+    assert_eq!(decide(&later, &[*patched], Some(&content), SYSTEM), Ok(RevisionDecision::Keep));
 }
 
 // docs/design/migration.md#adoption
@@ -391,11 +393,11 @@ fn adopting_revision_protects_all_other_objects() {
     // Neither the annotation nor its removal changes the revision, with or without its content.
     for content in [Some(&content[..]), None] {
         let existing = std::slice::from_ref(&adopting);
-        assert_eq!(decide(&plain(), existing, content, SYSTEM), Ok(Decision::Keep));
+        assert_eq!(decide(&plain(), existing, content, SYSTEM), Ok(RevisionDecision::Keep));
     }
     let later = Extension { progress_deadline_minutes: Some(10), ..extension("demo") };
     let later = Draft::new(later, &bundle(), vec![map("a"), map("b")]).unwrap();
-    let Ok(Decision::Patch(patched)) =
+    let Ok(RevisionDecision::Patch(patched)) =
         decide(&later, std::slice::from_ref(&adopting), Some(&content), SYSTEM)
     else {
         panic!("not patched")

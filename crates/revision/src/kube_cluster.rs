@@ -24,7 +24,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::blocked_pods::{Cause, of_deployment, of_pods, selector};
-use crate::cluster::{Answer, Cluster, ClusterError, Instances, Reason};
+use crate::cluster::{Answer, ApiErrorReason, Cluster, ClusterError, Instances};
 use crate::immutable::is_violated;
 use crate::object::{ObjectKey, is_built_in, text};
 use crate::plan::is_deleting;
@@ -59,7 +59,7 @@ impl KubeCluster {
         Self { user: Some(user), ..self.clone() }
     }
 
-    /// Resource and scope of a kind. Fails with [`Reason::UnknownKind`] if the API server does not serve the kind.
+    /// Resource and scope of a kind. Fails with [`ApiErrorReason::UnknownKind`] if the API server does not serve the kind.
     pub async fn discover(&self, gvk: &GroupVersionKind) -> Answer<(ApiResource, Scope)> {
         let known = self.kinds.lock().get(gvk).cloned();
         if let Some(known) = known {
@@ -87,7 +87,7 @@ impl KubeCluster {
     /// The API server did not answer, or denies the read.
     pub async fn metadata(&self, key: &ObjectKey) -> Answer<Option<Value>> {
         let request = match self.request(key).await {
-            Err(error) if error.reason == Reason::UnknownKind => return Ok(None),
+            Err(error) if error.reason == ApiErrorReason::UnknownKind => return Ok(None),
             request => request?.get_metadata(&key.name, &GetParams::default()),
         };
         existing(self.send(&key.gvk, request).await)
@@ -112,7 +112,7 @@ impl KubeCluster {
             Scope::Cluster => None,
             Scope::Namespaced if key.namespace.is_empty() => {
                 let message = format!("metadata.namespace: Required value: {} is namespaced", key.gvk.kind);
-                return Err(ClusterError::new(Reason::Rejected, message));
+                return Err(ClusterError::new(ApiErrorReason::Rejected, message));
             }
             Scope::Namespaced => Some(key.namespace.as_str()),
         };
@@ -125,7 +125,8 @@ impl KubeCluster {
         gvk: &GroupVersionKind,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Answer<T> {
-        let mut request = request.map_err(|error| ClusterError::new(Reason::Rejected, error.to_string()))?;
+        let mut request =
+            request.map_err(|error| ClusterError::new(ApiErrorReason::Rejected, error.to_string()))?;
         request.headers_mut().extend(self.user.clone().map(|user| (IMPERSONATE, user)));
         let answer = deadline(self.client.request::<T>(request)).await;
         if answer.as_ref().is_err_and(is_unknown_path) {
@@ -182,7 +183,7 @@ impl Cluster for KubeCluster {
 
     async fn instances(&self, gvk: &GroupVersionKind) -> Answer<Option<Instances>> {
         let (resource, _) = match self.discover(gvk).await {
-            Err(error) if error.reason == Reason::UnknownKind => return Ok(None),
+            Err(error) if error.reason == ApiErrorReason::UnknownKind => return Ok(None),
             found => found?,
         };
         let request = Request::new(DynamicObject::url_path(&resource, None));
@@ -233,7 +234,7 @@ struct ItemMeta {
 /// The object that was read. `None` if it does not exist.
 fn existing(answer: Answer<Value>) -> Answer<Option<Value>> {
     match answer {
-        Err(error) if error.reason == Reason::NotFound => Ok(None),
+        Err(error) if error.reason == ApiErrorReason::NotFound => Ok(None),
         answer => answer.map(Some),
     }
 }
@@ -254,7 +255,7 @@ async fn deadline<T>(call: impl Future<Output = Result<T, Error>>) -> Result<T, 
 
 fn unknown_kind(gvk: &GroupVersionKind) -> ClusterError {
     let message = format!("no matches for kind \"{}\" in version \"{}\"", gvk.kind, gvk.api_version());
-    ClusterError::new(Reason::UnknownKind, message)
+    ClusterError::new(ApiErrorReason::UnknownKind, message)
 }
 
 /// Converts a failure to an error with its class.
@@ -265,11 +266,11 @@ fn classify(error: Option<Error>) -> ClusterError {
             message: status.message.clone(),
             fields: rejected_fields(&status),
         },
-        Some(error) => ClusterError::new(Reason::Unavailable, with_causes(&error)),
+        Some(error) => ClusterError::new(ApiErrorReason::Unavailable, with_causes(&error)),
         None => {
             let limit = DEADLINE.as_secs();
             let message = format!("the API server did not answer within {limit} seconds");
-            ClusterError::new(Reason::Unanswered, message)
+            ClusterError::new(ApiErrorReason::Unanswered, message)
         }
     }
 }
@@ -286,25 +287,27 @@ const REJECTIONS: [&str; 8] = [
     reason::NOT_ACCEPTABLE,
 ];
 
-fn reason_of(status: &Status) -> Reason {
+fn reason_of(status: &Status) -> ApiErrorReason {
     match status.reason.as_str() {
-        reason::FORBIDDEN if is_terminating(status) => Reason::NamespaceTerminating,
-        reason::NOT_FOUND => Reason::NotFound,
-        reason::ALREADY_EXISTS => Reason::AlreadyExists,
-        reason::CONFLICT => Reason::Conflict,
-        reason::TOO_MANY_REQUESTS => Reason::TooManyRequests,
+        reason::FORBIDDEN if is_terminating(status) => ApiErrorReason::NamespaceTerminating,
+        reason::NOT_FOUND => ApiErrorReason::NotFound,
+        reason::ALREADY_EXISTS => ApiErrorReason::AlreadyExists,
+        reason::CONFLICT => ApiErrorReason::Conflict,
+        reason::TOO_MANY_REQUESTS => ApiErrorReason::TooManyRequests,
         // The API server has no own reason for these three.
-        reason::FORBIDDEN if is_denial(&status.message) => Reason::NotPermitted,
-        reason::BAD_REQUEST if status.message.contains("does not support dry run") => Reason::NoDryRun,
-        reason::INVALID if status.details.iter().any(|details| is_violated(&details.causes)) => {
-            Reason::Immutable
+        reason::FORBIDDEN if is_denial(&status.message) => ApiErrorReason::NotPermitted,
+        reason::BAD_REQUEST if status.message.contains("does not support dry run") => {
+            ApiErrorReason::NoDryRun
         }
-        "" if status.message.contains("failed to create typed patch object") => Reason::Rejected,
-        other if REJECTIONS.contains(&other) => Reason::Rejected,
+        reason::INVALID if status.details.iter().any(|details| is_violated(&details.causes)) => {
+            ApiErrorReason::Immutable
+        }
+        "" if status.message.contains("failed to create typed patch object") => ApiErrorReason::Rejected,
+        other if REJECTIONS.contains(&other) => ApiErrorReason::Rejected,
         // An unknown API path is answered without a reason.
-        _ if status.code == 404 => Reason::NotFound,
-        _ if status.code == 429 => Reason::TooManyRequests,
-        _ => Reason::Unavailable,
+        _ if status.code == 404 => ApiErrorReason::NotFound,
+        _ if status.code == 429 => ApiErrorReason::TooManyRequests,
+        _ => ApiErrorReason::Unavailable,
     }
 }
 
@@ -345,23 +348,23 @@ mod tests {
         let quota =
             "pods \"x\" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1";
         for (reason, code, message, expected) in [
-            ("NotFound", 404, "", Reason::NotFound),
-            ("Failed to parse error data", 404, "404 page not found", Reason::NotFound),
-            ("AlreadyExists", 409, "", Reason::AlreadyExists),
-            ("Conflict", 409, "", Reason::Conflict),
-            ("TooManyRequests", 429, "", Reason::TooManyRequests),
-            ("", 429, "", Reason::TooManyRequests),
-            ("Invalid", 422, "", Reason::Rejected),
-            ("Forbidden", 403, quota, Reason::Rejected),
-            ("Forbidden", 403, denied, Reason::NotPermitted),
-            ("Forbidden", 403, escalates, Reason::NotPermitted),
-            ("Forbidden", 403, blocks, Reason::NotPermitted),
-            ("BadRequest", 400, "", Reason::Rejected),
-            ("BadRequest", 400, dry_run, Reason::NoDryRun),
-            ("", 500, typed, Reason::Rejected),
-            ("", 500, "", Reason::Unavailable),
-            ("InternalError", 500, "", Reason::Unavailable),
-            ("ServiceUnavailable", 503, "", Reason::Unavailable),
+            ("NotFound", 404, "", ApiErrorReason::NotFound),
+            ("Failed to parse error data", 404, "404 page not found", ApiErrorReason::NotFound),
+            ("AlreadyExists", 409, "", ApiErrorReason::AlreadyExists),
+            ("Conflict", 409, "", ApiErrorReason::Conflict),
+            ("TooManyRequests", 429, "", ApiErrorReason::TooManyRequests),
+            ("", 429, "", ApiErrorReason::TooManyRequests),
+            ("Invalid", 422, "", ApiErrorReason::Rejected),
+            ("Forbidden", 403, quota, ApiErrorReason::Rejected),
+            ("Forbidden", 403, denied, ApiErrorReason::NotPermitted),
+            ("Forbidden", 403, escalates, ApiErrorReason::NotPermitted),
+            ("Forbidden", 403, blocks, ApiErrorReason::NotPermitted),
+            ("BadRequest", 400, "", ApiErrorReason::Rejected),
+            ("BadRequest", 400, dry_run, ApiErrorReason::NoDryRun),
+            ("", 500, typed, ApiErrorReason::Rejected),
+            ("", 500, "", ApiErrorReason::Unavailable),
+            ("InternalError", 500, "", ApiErrorReason::Unavailable),
+            ("ServiceUnavailable", 503, "", ApiErrorReason::Unavailable),
         ] {
             let status = Status::failure(message, reason).with_code(code);
             assert_eq!(reason_of(&status), expected, "{reason} {code} {message}");

@@ -46,7 +46,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::cluster::{ClusterError, Reason};
+    use crate::cluster::{ApiErrorReason, ClusterError};
 
     #[test]
     fn custom_resources_are_counted_in_served_version() {
@@ -61,7 +61,7 @@ mod tests {
     fn deleted_crd_reports_loss_of_custom_resources() {
         let first = ObjectKey::of(&json!({"metadata": {"name": "knee", "namespace": "ns"}}));
         let global = ObjectKey::of(&json!({"metadata": {"name": "knee"}}));
-        let error = ClusterError::new(Reason::Rejected, "forbidden".to_owned());
+        let error = ClusterError::new(ApiErrorReason::Rejected, "forbidden".to_owned());
         for (counted, expected) in [
             (Ok(None), None),
             (

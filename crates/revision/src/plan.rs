@@ -51,7 +51,7 @@ fn is_of_kind(reference: &Value, kind: &str) -> bool {
 
 /// Plan for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plan {
+pub enum ObjectPlan {
     /// It does not exist: create it.
     Create,
     /// It exists: become its controller.
@@ -77,36 +77,40 @@ pub fn plan(
     owner: &Owner,
     siblings: &[String],
     protection: &CollisionProtection,
-) -> Plan {
+) -> ObjectPlan {
     let Some(actual) = actual else {
-        return Plan::Create;
+        return ObjectPlan::Create;
     };
     match controller(actual) {
-        Some(reference) if owner.is(reference) && is_deleting(actual) => Plan::AwaitDeletion,
-        Some(reference) if owner.is(reference) => Plan::Repair,
+        Some(reference) if owner.is(reference) && is_deleting(actual) => ObjectPlan::AwaitDeletion,
+        Some(reference) if owner.is(reference) => ObjectPlan::Repair,
         Some(reference) if siblings.iter().any(|uid| uid == text(reference, "/uid")) => {
             // Limits the number in the annotation, which any user can change: with a higher one, each revision would
             // leave the object to a newer one.
             let limit =
                 names::revision_number(&owner.extension, text(reference, "/name")).unwrap_or(i64::MAX);
             match limit.min(revision_of(actual)).cmp(&owner.number) {
-                std::cmp::Ordering::Greater => Plan::Leave,
-                std::cmp::Ordering::Less => Plan::Adopt,
-                std::cmp::Ordering::Equal => Plan::Collide,
+                std::cmp::Ordering::Greater => ObjectPlan::Leave,
+                std::cmp::Ordering::Less => ObjectPlan::Adopt,
+                std::cmp::Ordering::Equal => ObjectPlan::Collide,
             }
         }
         _ if is_deleting(actual) && (is_crd(&gvk(actual)) || is_of_extension(actual, owner)) => {
-            Plan::AwaitDeletion
+            ObjectPlan::AwaitDeletion
         }
-        Some(_) if *protection == CollisionProtection::None => Plan::Adopt,
-        Some(_) => Plan::Collide,
-        None if is_marked(actual) && may_adopt_orphan(actual, owner, siblings, protection) => Plan::Adopt,
-        None if is_marked(actual) => Plan::Collide,
-        None if is_retained_crd(actual, owner, siblings) => Plan::Adopt,
-        None if has_our_labels(actual, owner) && is_safe_to_adopt(actual, owner, siblings) => Plan::Adopt,
+        Some(_) if *protection == CollisionProtection::None => ObjectPlan::Adopt,
+        Some(_) => ObjectPlan::Collide,
+        None if is_marked(actual) && may_adopt_orphan(actual, owner, siblings, protection) => {
+            ObjectPlan::Adopt
+        }
+        None if is_marked(actual) => ObjectPlan::Collide,
+        None if is_retained_crd(actual, owner, siblings) => ObjectPlan::Adopt,
+        None if has_our_labels(actual, owner) && is_safe_to_adopt(actual, owner, siblings) => {
+            ObjectPlan::Adopt
+        }
         None => match protection {
-            CollisionProtection::IfNoController | CollisionProtection::None => Plan::Adopt,
-            CollisionProtection::Prevent | CollisionProtection::Other(_) => Plan::Collide,
+            CollisionProtection::IfNoController | CollisionProtection::None => ObjectPlan::Adopt,
+            CollisionProtection::Prevent | CollisionProtection::Other(_) => ObjectPlan::Collide,
         },
     }
 }

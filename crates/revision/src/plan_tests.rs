@@ -24,7 +24,7 @@ fn actual(owners: &[Value], revision: Option<&str>) -> Value {
     json!({"metadata": {"ownerReferences": owners, "annotations": annotations}})
 }
 
-fn decide(actual: &Value, protection: &str) -> Plan {
+fn decide(actual: &Value, protection: &str) -> ObjectPlan {
     let siblings = ["uid-1".to_owned(), "uid-3".to_owned()];
     let protection = CollisionProtection::from(protection.to_owned());
     plan(Some(actual), &owner(), &siblings, &protection)
@@ -48,7 +48,7 @@ fn managed(object: Value, name: &str) -> Value {
 
 /// Rows: actual object, then the plan under Prevent, IfNoController and None (docs/design/apply.md#decision-table,
 /// docs/design/apply.md#collision-protection).
-fn compare(rows: &[(&str, Value, [Plan; 3])]) {
+fn compare(rows: &[(&str, Value, [ObjectPlan; 3])]) {
     for (name, object, plans) in rows {
         for (protection, expected) in ["Prevent", "IfNoController", "None"].into_iter().zip(plans) {
             assert_eq!(decide(object, protection), *expected, "{name}, {protection}");
@@ -58,7 +58,7 @@ fn compare(rows: &[(&str, Value, [Plan; 3])]) {
 
 #[test]
 fn plan_of_unowned_object_follows_the_decision_table() {
-    use Plan::*;
+    use ObjectPlan::*;
     let plain_owner = reference("ClusterObjectSet", "demo-1", "uid-1", false);
     compare(&[
         ("no owner, never ours", actual(&[], None), [Collide, Adopt, Adopt]),
@@ -99,7 +99,7 @@ fn plan_of_unowned_object_follows_the_decision_table() {
 
 #[test]
 fn plan_of_controlled_object_follows_the_decision_table() {
-    use Plan::*;
+    use ObjectPlan::*;
     compare(&[
         ("foreign controller", actual(&[foreign()], None), [Collide, Collide, Adopt]),
         (
@@ -145,11 +145,11 @@ fn retained_crd_is_adopted_by_its_extension() {
         change(&mut object);
         decide(&object, "Prevent")
     };
-    assert_eq!(kept(|_| ()), Plan::Adopt);
-    assert_eq!(kept(|object| object["metadata"]["ownerReferences"] = json!([keeper()])), Plan::Adopt);
+    assert_eq!(kept(|_| ()), ObjectPlan::Adopt);
+    assert_eq!(kept(|object| object["metadata"]["ownerReferences"] = json!([keeper()])), ObjectPlan::Adopt);
     assert_eq!(
         kept(|object| object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z")),
-        Plan::AwaitDeletion
+        ObjectPlan::AwaitDeletion
     );
     let others: [fn(&mut Value); 5] = [
         |object| {
@@ -164,7 +164,7 @@ fn retained_crd_is_adopted_by_its_extension() {
         },
     ];
     for change in others {
-        assert_eq!(kept(change), Plan::Collide);
+        assert_eq!(kept(change), ObjectPlan::Collide);
     }
 }
 
@@ -182,12 +182,12 @@ fn keeper() -> Value {
 #[test]
 fn terminating_crd_is_awaited_under_any_controller() {
     for (owners, expected) in [
-        (vec![], Plan::AwaitDeletion),
-        (vec![foreign()], Plan::AwaitDeletion),
-        (vec![set("demo-0", "uid-0")], Plan::AwaitDeletion),
-        (vec![set("other-1", "uid-o")], Plan::AwaitDeletion),
-        (vec![set("demo-2", OURS)], Plan::AwaitDeletion),
-        (vec![set("demo-1", "uid-1")], Plan::Adopt),
+        (vec![], ObjectPlan::AwaitDeletion),
+        (vec![foreign()], ObjectPlan::AwaitDeletion),
+        (vec![set("demo-0", "uid-0")], ObjectPlan::AwaitDeletion),
+        (vec![set("other-1", "uid-o")], ObjectPlan::AwaitDeletion),
+        (vec![set("demo-2", OURS)], ObjectPlan::AwaitDeletion),
+        (vec![set("demo-1", "uid-1")], ObjectPlan::Adopt),
     ] {
         let mut object = crd(&owners);
         object["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");

@@ -12,7 +12,7 @@ use kube::core::GroupVersionKind;
 use olm_api::{annotations, labels};
 use serde_json::{Value, json};
 
-use crate::cluster::{Answer, Cluster, ClusterError, Reason};
+use crate::cluster::{Answer, ApiErrorReason, Cluster, ClusterError};
 use crate::content::ContentPhase;
 use crate::engine::{Engine, Revision};
 use crate::error::{EngineError, ObjectError};
@@ -152,7 +152,7 @@ impl<C: Cluster> Engine<C> {
     pub async fn protect_crds(&self, revision: &Revision) -> Result<(), EngineError> {
         for key in revision.crds().into_iter().filter(|_| self.keeper.is_some()) {
             match self.protect_crd(&key, &revision.owner).await {
-                Err(error) if error.reason != Reason::NotFound => {
+                Err(error) if error.reason != ApiErrorReason::NotFound => {
                     return Err(EngineError::Objects(vec![ObjectError::new(&key, "", error)]));
                 }
                 _ => {}
@@ -217,7 +217,7 @@ impl<C: Cluster> Engine<C> {
 
     async fn live(&self, key: &ObjectKey) -> Answer<Option<Value>> {
         match self.cluster().get(key).await {
-            Err(error) if error.reason == Reason::UnknownKind => Ok(None),
+            Err(error) if error.reason == ApiErrorReason::UnknownKind => Ok(None),
             answer => answer,
         }
     }
@@ -315,7 +315,7 @@ impl<'a, C: Cluster> Removal<'a, C> {
         match self.engine.instances_of(&actual).await {
             Ok(found) => self.result.terminating.extend(found.map(|found| found.summary(&key.name))),
             // The kind is no longer served.
-            Err(error) if error.reason == Reason::NotFound => {}
+            Err(error) if error.reason == ApiErrorReason::NotFound => {}
             Err(error) => {
                 self.result.terminating.push(format!("{}, which cannot be listed: {error}", key.name));
             }
@@ -355,9 +355,9 @@ impl<'a, C: Cluster> Removal<'a, C> {
             return Ok(true);
         }
         match self.engine.cluster().delete(key, uid(actual), resource_version(actual)).await {
-            Err(error) if error.reason == Reason::NotFound => Ok(false),
+            Err(error) if error.reason == ApiErrorReason::NotFound => Ok(false),
             // 409: the next pass reads it again.
-            Err(error) if error.reason == Reason::Conflict => Ok(true),
+            Err(error) if error.reason == ApiErrorReason::Conflict => Ok(true),
             // Other objects of the phase can still be deleted.
             Err(error) if is_denial(&error) => {
                 self.result.denied.push((key.clone(), error.message));
@@ -380,8 +380,8 @@ impl<'a, C: Cluster> Removal<'a, C> {
     /// API server denies the patch.
     async fn change(&mut self, key: &ObjectKey, patch: &Value) -> Answer<Option<Value>> {
         match self.engine.cluster().merge(key, patch).await {
-            Err(error) if error.reason == Reason::Conflict => self.result.waiting.push(key.clone()),
-            Err(error) if error.reason == Reason::NotFound => {}
+            Err(error) if error.reason == ApiErrorReason::Conflict => self.result.waiting.push(key.clone()),
+            Err(error) if error.reason == ApiErrorReason::NotFound => {}
             Err(error) if is_denial(&error) => {
                 self.result.waiting.push(key.clone());
                 self.result.denied.push((key.clone(), error.message));
@@ -404,7 +404,7 @@ fn failed(key: &ObjectKey) -> impl FnOnce(ClusterError) -> EngineError + '_ {
 }
 
 fn is_denial(error: &ClusterError) -> bool {
-    matches!(error.reason, Reason::Rejected | Reason::NotPermitted)
+    matches!(error.reason, ApiErrorReason::Rejected | ApiErrorReason::NotPermitted)
 }
 
 fn new_owner<'a>(new_owners: &'a [NewOwner], key: &ObjectKey) -> Option<&'a Owner> {

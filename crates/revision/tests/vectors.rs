@@ -15,7 +15,7 @@ use olm_api::cluster_object_set::{
 use olm_api::{ClusterObjectSet, ClusterObjectSetSpec};
 use olm_revision::content::{ContentPhase, digests, resolve, secrets};
 use olm_revision::digest::{changed_content, phase_text};
-use olm_revision::generate::{BundleIdentity, Decision, Draft, Extension, decide, outdated};
+use olm_revision::generate::{BundleIdentity, Draft, Extension, RevisionDecision, decide, outdated};
 use olm_revision::packing::{pack, unpack};
 use olm_revision::probes::{ProbeResult, ProbeStatus, Probes, default_probes, failure_line};
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ fn phases_row(row: &Value) -> Result<(), String> {
     let draft = Draft::new(extension, &bundle, objects).map_err(|error| error.to_string())?;
     let existing: Vec<ClusterObjectSet> =
         row["existing"].as_array().into_iter().flatten().map(|old| existing(&name, old)).collect();
-    let Decision::New { number } =
+    let RevisionDecision::New { number } =
         decide(&draft, &existing, None, SYSTEM).map_err(|error| error.to_string())?
     else {
         return Err("no new revision".to_owned());

@@ -213,11 +213,11 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use crate::tls_profile::{ProfileName, Version};
+    use crate::tls_profile::{ProfileName, TlsVersion};
 
     #[test]
     fn directory_without_certificates_fails_load() {
-        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Modern, TlsVersion::Tls12, &[], &[]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let load = || {
             let sources =
@@ -240,7 +240,7 @@ mod tests {
     async fn system_roots_are_trusted_only_without_configured_authorities() {
         static SYSTEM: LazyLock<tempfile::NamedTempFile> =
             LazyLock::new(|| tempfile::NamedTempFile::new().unwrap());
-        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Modern, TlsVersion::Tls12, &[], &[]).unwrap();
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         std::fs::write(SYSTEM.path(), made.cert.pem()).unwrap();
         let other = tempfile::tempdir().unwrap();
@@ -275,7 +275,7 @@ mod tests {
     // docs/design/operations.md#ca-pools; case operations-e8
     #[tokio::test(start_paused = true)]
     async fn failed_rebuild_keeps_previous_pool() {
-        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Modern, TlsVersion::Tls12, &[], &[]).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("ca.pem");
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -304,7 +304,7 @@ mod tests {
     async fn changed_system_roots_rebuild_the_pool_within_a_minute() {
         static FILE: LazyLock<tempfile::NamedTempFile> =
             LazyLock::new(|| tempfile::NamedTempFile::new().unwrap());
-        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Modern, TlsVersion::Tls12, &[], &[]).unwrap();
         let sources = CaSources { system: || vec![FILE.path().to_owned()], directory: None, bundle: None };
         let pool = Arc::new(CaPool::load(sources, profile, None).unwrap());
         let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
@@ -322,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     async fn requests_use_given_proxy() {
-        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Modern, TlsVersion::Tls12, &[], &[]).unwrap();
         let sources = CaSources { system: Vec::new, directory: None, bundle: None };
         let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", proxy.local_addr().unwrap());

@@ -139,7 +139,7 @@ pub struct ServiceFlags {
     pub tls_profile: ProfileName,
     /// Minimum TLS version of the custom profile: TLSv1.0 to TLSv1.3
     #[arg(long, default_value = "TLSv1.2", value_parser = tls_profile::version, value_name = "VERSION", help_heading = heading::TLS)]
-    pub tls_custom_version: tls_profile::Version,
+    pub tls_custom_version: tls_profile::TlsVersion,
     /// Cipher suites of the custom profile, comma separated. Empty: defaults of the TLS library
     #[arg(long, default_value = "", value_parser = tls_profile::suites, value_name = "SUITES", help_heading = heading::TLS)]
     pub tls_custom_ciphers: std::sync::Arc<[Suite]>,

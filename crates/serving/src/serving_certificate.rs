@@ -188,7 +188,7 @@ impl ServingCertificate {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tls_profile::{ProfileName, Version};
+    use crate::tls_profile::{ProfileName, TlsVersion};
 
     fn pair() -> PemPair {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -207,7 +207,7 @@ mod tests {
             std::fs::write(&certificate, &pair.certificate).unwrap();
             std::fs::write(&key, &pair.key).unwrap();
         };
-        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Intermediate, TlsVersion::Tls12, &[], &[]).unwrap();
         let source = CertificateSource::Files { certificate: certificate.clone(), key: key.clone() };
         let serving = ServingCertificate::new(source, profile, Arc::new(Metrics::new()));
         let leaf = || serving.current.0.load_full().map(|pair| pair.cert[0].to_vec());
@@ -231,7 +231,7 @@ mod tests {
     async fn files_override_ephemeral_pair_while_they_exist() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = (dir.path().join("tls.crt"), dir.path().join("tls.key"));
-        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Intermediate, TlsVersion::Tls12, &[], &[]).unwrap();
         let ephemeral = EphemeralPair::new(vec!["localhost".to_owned()]);
         let (certificate_file, key_file) = (certificate.clone(), key.clone());
         let source = CertificateSource::FilesOrEphemeral { certificate, key, ephemeral };

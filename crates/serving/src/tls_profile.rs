@@ -23,7 +23,7 @@ pub enum ProfileName {
 
 /// Minimum TLS version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
+pub enum TlsVersion {
     /// TLS 1.0 or 1.1, raised to 1.2.
     Legacy,
     /// TLS 1.2.
@@ -112,11 +112,11 @@ pub fn profile_name(text: &str) -> Result<ProfileName, String> {
 ///
 /// # Errors
 /// An unknown version.
-pub fn version(text: &str) -> Result<Version, String> {
+pub fn version(text: &str) -> Result<TlsVersion, String> {
     match text {
-        "TLSv1.0" | "TLSv1.1" => Ok(Version::Legacy),
-        "TLSv1.2" => Ok(Version::Tls12),
-        "TLSv1.3" => Ok(Version::Tls13),
+        "TLSv1.0" | "TLSv1.1" => Ok(TlsVersion::Legacy),
+        "TLSv1.2" => Ok(TlsVersion::Tls12),
+        "TLSv1.3" => Ok(TlsVersion::Tls13),
         _ => Err(format!("unknown TLS version: {text:?}")),
     }
 }
@@ -170,20 +170,20 @@ impl TlsProfile {
     /// No item of an explicit list is supported.
     pub fn new(
         name: ProfileName,
-        custom_version: Version,
+        custom_version: TlsVersion,
         custom_suites: &[Suite],
         custom_curves: &[Curve],
     ) -> Result<Self, String> {
         let profile_curves = &CURVES[..5];
         let (least, asked_suites, asked_curves) = match name {
-            ProfileName::Modern => (Version::Tls13, &SUITES[..3], profile_curves),
-            ProfileName::Intermediate => (Version::Tls12, &SUITES[..9], profile_curves),
-            ProfileName::Old => (Version::Legacy, &SUITES[..9], profile_curves),
+            ProfileName::Modern => (TlsVersion::Tls13, &SUITES[..3], profile_curves),
+            ProfileName::Intermediate => (TlsVersion::Tls12, &SUITES[..9], profile_curves),
+            ProfileName::Old => (TlsVersion::Legacy, &SUITES[..9], profile_curves),
             ProfileName::Custom => (custom_version, custom_suites, custom_curves),
         };
         let mut warnings: Vec<String> = unsupported(asked_suites, "cipher suite").collect();
         warnings.extend(unsupported(asked_curves, "curve"));
-        if least == Version::Legacy {
+        if least == TlsVersion::Legacy {
             warnings.push("TLS versions below 1.2 are not supported; using TLSv1.2".to_owned());
         }
         let label = format!("{name:?}").to_lowercase();
@@ -196,7 +196,7 @@ impl TlsProfile {
         }
         let groups = usable(asked_curves, aws_lc_rs::DEFAULT_KX_GROUPS).ok_or_else(|| none("curves"))?;
         let has_tls12 = suites.iter().any(|suite| suite.version() == &rustls::version::TLS12);
-        let versions = if least < Version::Tls13 && has_tls12 {
+        let versions = if least < TlsVersion::Tls13 && has_tls12 {
             vec![&rustls::version::TLS12, &rustls::version::TLS13]
         } else {
             vec![&rustls::version::TLS13]
@@ -235,7 +235,7 @@ fn usable<T: Copy>(asked: &[Named<T>], defaults: &[T]) -> Option<Vec<T>> {
 mod tests {
     use super::*;
 
-    fn custom(version: Version, suite_names: &str, curve_names: &str) -> Result<TlsProfile, String> {
+    fn custom(version: TlsVersion, suite_names: &str, curve_names: &str) -> Result<TlsProfile, String> {
         TlsProfile::new(
             ProfileName::Custom,
             version,
@@ -250,7 +250,7 @@ mod tests {
 
     #[test]
     fn profiles_map_to_supported_versions_suites_and_groups() {
-        let named = |name| TlsProfile::new(name, Version::Tls12, &[], &[]).unwrap();
+        let named = |name| TlsProfile::new(name, TlsVersion::Tls12, &[], &[]).unwrap();
         assert_eq!(shape(&named(ProfileName::Modern)), (1, 3, 4));
         assert_eq!(shape(&named(ProfileName::Intermediate)), (2, 9, 4));
         assert_eq!(shape(&named(ProfileName::Old)), (2, 9, 4));
@@ -259,24 +259,24 @@ mod tests {
             ["TLS versions below 1.2 are not supported; using TLSv1.2"]
         );
         // A list without TLS 1.3 names does not disable TLS 1.3.
-        let one = custom(Version::Tls12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "SecP256r1MLKEM768");
+        let one = custom(TlsVersion::Tls12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "SecP256r1MLKEM768");
         assert_eq!(shape(&one.unwrap()), (2, 4, 1));
-        let named = custom(Version::Tls13, "TLS_AES_128_GCM_SHA256", "prime256v1").unwrap().names();
+        let named = custom(TlsVersion::Tls13, "TLS_AES_128_GCM_SHA256", "prime256v1").unwrap().names();
         assert_eq!(
             named,
             ("TLSv1_3".to_owned(), "TLS13_AES_128_GCM_SHA256".to_owned(), "secp256r1".to_owned())
         );
-        let tls13 = custom(Version::Tls13, "TLS_AES_128_GCM_SHA256", "X25519,prime256v1,secp256r1");
+        let tls13 = custom(TlsVersion::Tls13, "TLS_AES_128_GCM_SHA256", "X25519,prime256v1,secp256r1");
         assert_eq!(shape(&tls13.unwrap()), (1, 1, 2));
         // Every known name is accepted, with a warning if it is not supported.
         let all: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
-        assert_eq!(custom(Version::Tls12, &all.join(","), "").unwrap().warnings.len(), 16);
+        assert_eq!(custom(TlsVersion::Tls12, &all.join(","), "").unwrap().warnings.len(), 16);
         assert_eq!(
-            custom(Version::Tls12, "TLS_RSA_WITH_RC4_128_SHA", "").err().as_deref(),
+            custom(TlsVersion::Tls12, "TLS_RSA_WITH_RC4_128_SHA", "").err().as_deref(),
             Some("no supported cipher suites remain for TLS profile \"custom\"")
         );
         assert_eq!(
-            custom(Version::Tls12, "", "secp521r1").err().as_deref(),
+            custom(TlsVersion::Tls12, "", "secp521r1").err().as_deref(),
             Some("no supported curves remain for TLS profile \"custom\"")
         );
     }

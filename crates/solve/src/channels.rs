@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use olm_resolve::{Offer, Origin, PackageIndex};
+use olm_resolve::{Offer, PackageIndex, UpgradeOrigin};
 
 /// Best rank of each bundle, in the order of the package's offers: channel and distance from the head.
 ///
@@ -42,14 +42,14 @@ pub(crate) fn ranks(package: &PackageIndex) -> Vec<Option<(&str, usize)>> {
     best
 }
 
-fn origin(offer: &Offer) -> Option<Origin<'_>> {
-    Some(Origin { name: offer.name(), version: offer.version().ok()?.clone() })
+fn origin(offer: &Offer) -> Option<UpgradeOrigin<'_>> {
+    Some(UpgradeOrigin { name: offer.name(), version: offer.version().ok()?.clone() })
 }
 
 /// Possible successors of each bundle, by channel and bundle.
 fn followers<'a>(
     offers: &[&'a Offer],
-    origins: &'a [Option<Origin<'a>>],
+    origins: &'a [Option<UpgradeOrigin<'a>>],
 ) -> HashMap<(&'a str, usize), Vec<usize>> {
     let mut followers: HashMap<_, Vec<usize>> = HashMap::new();
     for (index, origin) in origins.iter().enumerate() {

@@ -113,13 +113,13 @@ pub struct Dropped {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub catalog: Option<String>,
     /// Reason for the rejection.
-    pub reason: Reason,
+    pub reason: RejectionReason,
 }
 
 /// Reason for the rejection of a candidate.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
-pub enum Reason {
+pub enum RejectionReason {
     /// The constraints of its package do not admit it: channel, version, or no upgrade edge.
     NotAdmitted {
         /// Rule that excludes it.
@@ -175,7 +175,7 @@ impl Unmet {
         }
         for candidate in &self.candidates {
             write!(f, "\n{:indent$}- {candidate}", "", indent = depth * 2 + 2)?;
-            if let Reason::Leaves { unmet } = &candidate.reason {
+            if let RejectionReason::Leaves { unmet } = &candidate.reason {
                 unmet.write(f, depth + 2)?;
             }
         }
@@ -220,7 +220,7 @@ impl fmt::Display for Dropped {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for RejectionReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAdmitted { rule } => f.write_str(rule),

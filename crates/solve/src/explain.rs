@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::conflict::{Conflict, Dropped, Goal, Reason, SolveError, Unmet};
+use crate::conflict::{Conflict, Dropped, Goal, RejectionReason, SolveError, Unmet};
 use crate::satisfy::{Demanded, Satisfier};
 use crate::search::is_met;
 use crate::universe::{Demand, Id, Universe};
@@ -36,7 +36,7 @@ struct OpenGoal {
     /// Candidates, best first.
     candidates: Vec<Id>,
     /// Bundles that resemble candidates but are not eligible.
-    ineligible: Vec<(Id, Reason)>,
+    ineligible: Vec<(Id, RejectionReason)>,
 }
 
 struct Explainer<'a, 'u, 'q> {
@@ -75,15 +75,16 @@ impl Explainer<'_, '_, '_> {
         for package in requirement.mentioned_packages() {
             let others = self.universe.packages.get(package).map_or(&[][..], Vec::as_slice);
             let others = others.iter().filter(|id| !meeting.contains(id));
-            ineligible.extend(others.map(|id| (*id, Reason::Unsuitable)));
+            ineligible.extend(others.map(|id| (*id, RejectionReason::Unsuitable)));
         }
         OpenGoal { label, candidates: self.universe.candidates(need, bundle), ineligible }
     }
 
     /// Bundles of a list that cannot be chosen at all.
-    fn ineligible(&self, bundles: &[Id]) -> Vec<(Id, Reason)> {
-        let rule =
-            |id: &Id| Some((*id, Reason::NotAdmitted { rule: self.universe.bundles[*id].excluded.clone()? }));
+    fn ineligible(&self, bundles: &[Id]) -> Vec<(Id, RejectionReason)> {
+        let rule = |id: &Id| {
+            Some((*id, RejectionReason::NotAdmitted { rule: self.universe.bundles[*id].excluded.clone()? }))
+        };
         bundles.iter().filter_map(rule).collect()
     }
 
@@ -120,23 +121,28 @@ impl Explainer<'_, '_, '_> {
         Ok(Unmet { goal: goal.label, candidates })
     }
 
-    fn reason(&self, context: &[Id], goals: &[OpenGoal], candidate: Id) -> Result<Reason, SolveError> {
+    fn reason(
+        &self,
+        context: &[Id],
+        goals: &[OpenGoal],
+        candidate: Id,
+    ) -> Result<RejectionReason, SolveError> {
         let universe = self.universe;
         let bundle = &universe.bundles[candidate];
         for other in context {
             let name = || universe.bundles[*other].name.to_owned();
             if universe.bundles[*other].package == bundle.package {
-                return Ok(Reason::SamePackage { bundle: name() });
+                return Ok(RejectionReason::SamePackage { bundle: name() });
             }
             if let Some(gvk) = universe.clash(candidate, *other) {
-                return Ok(Reason::SameKind { provides: gvk.to_string(), bundle: name() });
+                return Ok(RejectionReason::SameKind { provides: gvk.to_string(), bundle: name() });
             }
         }
         let needs = bundle.needs.iter();
         if let Some(fault) = needs.clone().find_map(|need| universe.needs[*need].requirement.fault()) {
-            return Ok(Reason::Invalid { fault: fault.to_string() });
+            return Ok(RejectionReason::Invalid { fault: fault.to_string() });
         }
-        let Some(left) = self.left.get().checked_sub(1) else { return Ok(Reason::Cut) };
+        let Some(left) = self.left.get().checked_sub(1) else { return Ok(RejectionReason::Cut) };
         self.left.set(left);
         let mut context = context.to_vec();
         context.push(candidate);
@@ -145,10 +151,10 @@ impl Explainer<'_, '_, '_> {
             needs.filter(|need| !met(need)).map(|need| self.need(*need, candidate)).collect();
         aims.extend(goals.iter().filter(|goal| !goal.candidates.contains(&candidate)).cloned());
         let aims = self.fewest(&context, aims)?;
-        Ok(Reason::Leaves { unmet: Box::new(self.unmet(&context, aims)?) })
+        Ok(RejectionReason::Leaves { unmet: Box::new(self.unmet(&context, aims)?) })
     }
 
-    fn dropped(&self, id: Id, reason: Reason) -> Dropped {
+    fn dropped(&self, id: Id, reason: RejectionReason) -> Dropped {
         let bundle = &self.universe.bundles[id];
         Dropped {
             bundle: bundle.name.to_owned(),

@@ -2,7 +2,7 @@
 //! (docs/design/additions.md#dependencies).
 //!
 //! [`solve`] answers a [`SolverInput`] (requested packages, installed extensions, content of catalogs, APIs of the cluster)
-//! with a [`Plan`]: the bundles to install or upgrade, in order, so that every requirement of every bundle is met.
+//! with a [`ChangePlan`]: the bundles to install or upgrade, in order, so that every requirement of every bundle is met.
 //! Without a plan, it returns a [`Conflict`]: a tree of each requirement, each of its candidates, and the reason for
 //! the rejection of that candidate.
 //!
@@ -24,7 +24,7 @@ mod steps;
 mod universe;
 mod unsatisfiable;
 
-pub use conflict::{Conflict, Dropped, Goal, Reason, SolveError, Unmet};
+pub use conflict::{Conflict, Dropped, Goal, RejectionReason, SolveError, Unmet};
 pub use input::{InstalledExtension, PackageConstraints, SolverInput, SourceCatalog};
-pub use plan::{Change, ChangeReason, Chosen, Met, Plan, Previous, Step};
+pub use plan::{Change, ChangePlan, ChangeReason, ChangeStep, Chosen, Met, Previous};
 pub use search::solve;

@@ -8,9 +8,9 @@ use serde::Serialize;
 /// Installations and upgrades in order. An empty list of steps means that nothing has to change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Plan {
+pub struct ChangePlan {
     /// Steps in the order of execution.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ChangeStep>,
     /// Requested packages that are at their best bundle already, sorted by name.
     pub kept: Vec<String>,
     /// Requirements of the bundles in the steps and of kept packages, with the bundles that meet them.
@@ -20,7 +20,7 @@ pub struct Plan {
 /// Changes that must be made together because they depend on each other. Usually a single change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct ChangeStep {
     /// Changes, providers of kinds first, then by package.
     pub changes: Vec<Change>,
 }
@@ -107,7 +107,7 @@ pub struct Met {
 }
 
 /// Formats one line for each change, with a heading for a step of several changes, without a trailing newline.
-impl fmt::Display for Plan {
+impl fmt::Display for ChangePlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines: Vec<String> = Vec::new();
         for (number, step) in self.steps.iter().enumerate() {

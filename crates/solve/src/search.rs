@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::conflict::SolveError;
 use crate::explain::explain;
 use crate::input::SolverInput;
-use crate::plan::Plan;
+use crate::plan::ChangePlan;
 use crate::satisfy::{Demanded, Satisfier};
 use crate::steps::plan;
 use crate::universe::{Id, Universe};
@@ -25,7 +25,7 @@ use crate::unsatisfiable::unsatisfiable;
 ///
 /// # Errors
 /// See [`SolveError`]. [`SolveError::Conflict`] explains why no plan exists.
-pub fn solve(input: &SolverInput<'_>) -> Result<Plan, SolveError> {
+pub fn solve(input: &SolverInput<'_>) -> Result<ChangePlan, SolveError> {
     let universe = Universe::new(input)?;
     let unsatisfiable = unsatisfiable(&universe, input.deadline);
     let satisfier = Satisfier::new(&universe, input.deadline, unsatisfiable.clone());

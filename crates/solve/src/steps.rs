@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::plan::{Change, ChangeReason, Chosen, Met, Plan, Previous, Step};
+use crate::plan::{Change, ChangePlan, ChangeReason, ChangeStep, Chosen, Met, Previous};
 use crate::search::is_met;
 use crate::universe::{Bundle, Id, Source, Universe};
 
 /// Plan for `chosen`, which is in the order of choice.
-pub(crate) fn plan(universe: &Universe<'_>, chosen: &[Id]) -> Plan {
+pub(crate) fn plan(universe: &Universe<'_>, chosen: &[Id]) -> ChangePlan {
     let transition = Transition::new(universe, chosen);
     let kept = universe
         .demands
@@ -17,7 +17,7 @@ pub(crate) fn plan(universe: &Universe<'_>, chosen: &[Id]) -> Plan {
         })
         .map(|demand| demand.constraints.package.clone())
         .collect();
-    Plan { steps: transition.steps(), kept, requirements: transition.requirements() }
+    ChangePlan { steps: transition.steps(), kept, requirements: transition.requirements() }
 }
 
 /// Transition from the installed to the chosen bundles.
@@ -48,7 +48,7 @@ impl<'a, 'q> Transition<'a, 'q> {
     }
 
     /// Groups of changes that depend on each other, each after its dependencies.
-    fn steps(&self) -> Vec<Step> {
+    fn steps(&self) -> Vec<ChangeStep> {
         let before: BTreeMap<&str, BTreeSet<&str>> =
             self.changed.iter().map(|(package, id)| (*package, self.before(*id))).collect();
         let reach: BTreeMap<&str, BTreeSet<&str>> =
@@ -74,7 +74,7 @@ impl<'a, 'q> Transition<'a, 'q> {
             packages.sort_by_key(|package| {
                 (self.universe.bundles[self.changed[package]].provider.gvks().next().is_none(), *package)
             });
-            steps.push(Step {
+            steps.push(ChangeStep {
                 changes: packages.into_iter().map(|package| self.change(self.changed[package])).collect(),
             });
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use olm_resolve::{
     AvailableProviders, Catalog, DependencyMode, Fate, Gvk, Installed, Offer, PackageIndex, Provider,
-    Request, Requirement, ResolveError, Rules, Verdict, explain, resolve,
+    Request, Requirement, RequirementVerdict, ResolveError, Rules, explain, resolve,
 };
 
 use crate::channels::ranks;
@@ -204,8 +204,8 @@ impl<'q> Builder<'q> {
 
     fn need(&mut self, requirement: Requirement) -> usize {
         let external = match requirement.verdict(&self.external) {
-            Verdict::Met { by, .. } => Some(by),
-            Verdict::Unmet { .. } | Verdict::Invalid(_) => None,
+            RequirementVerdict::Met { by, .. } => Some(by),
+            RequirementVerdict::Unmet { .. } | RequirementVerdict::Invalid(_) => None,
         };
         self.universe.needs.push(Need {
             requirement,

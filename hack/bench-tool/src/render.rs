@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use olm_bundle::{Bundle, Certificates, RenderOptions, render};
+use olm_bundle::{BundleContent, Certificates, RenderOptions, render};
 use serde_json::{Map, Value, json};
 
 use crate::RenderArguments;
@@ -51,7 +51,7 @@ fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -
     // Resets the peak memory of earlier cases.
     std::fs::write("/proc/self/clear_refs", "5").context("/proc/self/clear_refs")?;
     let before = memory(std::process::id(), "VmRSS")?;
-    let bundle = Bundle::load(files).with_context(|| name.to_owned())?;
+    let bundle = BundleContent::load(files).with_context(|| name.to_owned())?;
     let options = RenderOptions {
         install_namespace: "install-ns",
         config,
@@ -67,11 +67,11 @@ fn bench(table: &mut Table, name: &str, files: &Files, config: Option<&Value>) -
     let objects = render(&bundle, &options).with_context(|| name.to_owned())?.len();
     drop(bundle);
     let (both, usual) = fastest(|| {
-        let bundle = Bundle::load(black_box(files))?;
+        let bundle = BundleContent::load(black_box(files))?;
         Ok(black_box(render(&bundle, &options)?).len())
     })?;
     let peak = memory(std::process::id(), "VmHWM")?;
-    let bundle = Bundle::load(files)?;
+    let bundle = BundleContent::load(files)?;
     let (once_read, _) = fastest(|| Ok(black_box(render(black_box(&bundle), &options)?).len()))?;
 
     let size = bytes as f64 / 1e6;

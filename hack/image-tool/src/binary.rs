@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
-use olm_oci::Platform;
+use olm_oci::ImagePlatform;
 
 use crate::LayerEntry;
 
@@ -40,7 +40,7 @@ impl Program {
         let opened = File::open(path).and_then(|mut file| file.read_exact(&mut header));
         opened.with_context(|| format!("read {}", path.display()))?;
         let architecture = architecture(&header).with_context(|| path.display().to_string())?.to_owned();
-        let is_foreign = architecture != Platform::current().architecture;
+        let is_foreign = architecture != ImagePlatform::current().architecture;
         let root = is_foreign.then(|| roots.join(&architecture));
         Ok(Self { path: path.to_owned(), architecture, root })
     }
@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn files_include_the_loader_and_libraries() {
         let program = Program::open(&std::env::current_exe().unwrap(), Path::new("/nowhere")).unwrap();
-        assert_eq!(program.architecture, Platform::current().architecture);
+        assert_eq!(program.architecture, ImagePlatform::current().architecture);
         let files = program.files().unwrap();
         assert!(files.keys().any(|path| path.contains("ld-linux")), "{:?}", files.keys());
         assert!(files.keys().any(|path| path.ends_with("libc.so.6")), "{:?}", files.keys());

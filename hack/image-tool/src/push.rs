@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use olm_oci::{
-    Config, CredentialSource, Credentials, Limits, Puller, RawManifest, Reference, RegistryPaths, Repository,
-    Selector,
+    Config, CredentialSource, Credentials, ImageLimits, Puller, RawManifest, Reference, RegistryPaths,
+    Repository, Selector,
 };
 use olm_pack::{Image, ImageIndex};
 use tokio::sync::watch;
@@ -58,7 +58,7 @@ async fn open(reference: &str, options: &Push) -> Result<(Repository, String)> {
     if let Some(pem) = &options.ca_pem {
         std::fs::write(authorities.path().join("ca.crt"), pem)?;
     }
-    let mut config = Config::new(Limits::CATALOG);
+    let mut config = Config::new(ImageLimits::CATALOG);
     config.paths = RegistryPaths::default();
     config.cas_dir = Some(authorities.path().to_owned());
     config.credentials = CredentialSource::Memory(watch::channel(options.credentials.clone()).1);
@@ -95,7 +95,7 @@ mod tests {
         registry.write_ca(folder.path()).unwrap();
         let auth_file = folder.path().join("auth.json");
         std::fs::write(&auth_file, credentials).unwrap();
-        let mut config = olm_oci::Config::new(olm_oci::Limits::BUNDLE);
+        let mut config = olm_oci::Config::new(olm_oci::ImageLimits::BUNDLE);
         config.cas_dir = Some(folder.path().to_owned());
         config.credentials = olm_oci::CredentialSource::File(auth_file);
         let puller = olm_oci::Puller::new(config);
@@ -121,13 +121,13 @@ mod tests {
 
         let folder = tempfile::TempDir::new().unwrap();
         registry.write_ca(folder.path()).unwrap();
-        let mut config = olm_oci::Config::new(olm_oci::Limits::BUNDLE);
+        let mut config = olm_oci::Config::new(olm_oci::ImageLimits::BUNDLE);
         config.cas_dir = Some(folder.path().to_owned());
         let puller = olm_oci::Puller::new(config);
         let resolved = puller.resolve(&reference.parse().unwrap()).await.unwrap();
         assert_eq!(resolved.digest().as_str(), digest);
         let (files, _) = puller.pull_files(&resolved, &["configs"]).await.unwrap();
-        let architecture = olm_oci::Platform::current().architecture;
+        let architecture = olm_oci::ImagePlatform::current().architecture;
         assert_eq!(files, BTreeMap::from([("configs/index.yaml".to_owned(), architecture.into_bytes())]));
     }
 

@@ -114,7 +114,7 @@ fn catalog_content_is_valid() {
         std::fs::write(folder.path().join(path), content).unwrap();
     }
     let folder = olm_cli_core::source::DirectoryFolder::open(folder.path()).unwrap();
-    let report = olm_fbc::validate_folder(&folder, &olm_fbc::Limits::default(), true);
+    let report = olm_fbc::validate_folder(&folder, &olm_fbc::LoadLimits::default(), true);
     assert!(report.is_valid(), "{:?}", report.findings);
 }
 

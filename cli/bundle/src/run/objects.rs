@@ -12,7 +12,7 @@ use olm_cli_core::change::{self, Completion, Deadline, FIELD_MANAGER};
 use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_cli_lifecycle::hardened;
 use olm_cli_lifecycle::status::{observe, tree};
 use olm_version::quote;
@@ -23,7 +23,7 @@ use super::{Published, logs};
 
 /// Run of one package.
 pub(super) struct Run {
-    pub(super) cluster: Cluster,
+    pub(super) cluster: ClusterConnection,
     pub(super) names: Names,
     pub(super) namespace: String,
     pub(super) timeout: Duration,

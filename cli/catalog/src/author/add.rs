@@ -12,7 +12,7 @@ use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
 use olm_fbc::{
-    ChannelEntry, Finding, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE, VersionEdges, VersionedEntry,
+    CatalogFinding, ChannelEntry, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE, VersionEdges, VersionedEntry,
 };
 use olm_oci::Reference;
 use olm_version::{Range, Version};
@@ -181,7 +181,7 @@ fn warn(entries: &[(ChannelEntry, String)], mode: Mode) {
 }
 
 /// Prints the errors that the catalog would get, and what the bundles lack.
-fn report(errors: &[Finding], entries: &[(ChannelEntry, String)], args: &AddArgs) {
+fn report(errors: &[CatalogFinding], entries: &[(ChannelEntry, String)], args: &AddArgs) {
     let level = if args.force { "warning" } else { "error" };
     for error in errors {
         say(&format!("{level}: {error}"));

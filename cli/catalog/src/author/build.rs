@@ -11,7 +11,7 @@ use olm_cli_core::output::{Format, FormatArgs};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs, tagged_reference, temporary_directory};
-use olm_fbc::{Entry, Folder, Limits, validate_folder};
+use olm_fbc::{Entry, Folder, LoadLimits, validate_folder};
 use olm_pack::{Image, write_layout};
 use serde::Serialize;
 
@@ -42,7 +42,7 @@ With --file, the catalog is composed first, from the catalog and bundle images t
   {olm} catalog build ./catalog --to ./catalog.oci --tag registry.example.com/team/catalog:v1
   {olm} catalog push ./catalog.oci registry.example.com/team/catalog:v1
   {olm} catalog build --file catalog.yaml ./catalog --to ./catalog.oci")]
-pub struct BuildArgs {
+pub struct CatalogBuildArgs {
     /// Catalog directory; with --file an empty or new one, which keeps the rendered files
     #[arg(value_name = "DIR", required_unless_present = "file")]
     catalog: Option<PathBuf>,
@@ -107,7 +107,7 @@ impl Built {
 ///
 /// # Errors
 /// The catalog is not valid ([`CliError::Findings`]), cannot be read, or the image cannot be written.
-pub(crate) async fn run(args: BuildArgs, session: &mut Session) -> Result<(), CliError> {
+pub(crate) async fn run(args: CatalogBuildArgs, session: &mut Session) -> Result<(), CliError> {
     let mut tag = args.tag.as_deref().map(tagged_reference).transpose()?.map(|tag| tag.to_string());
     let built = match (&args.file, &args.catalog) {
         (Some(file), catalog) => {
@@ -135,7 +135,7 @@ pub(crate) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError
         folder: DirectoryFolder::open(root).map_err(|failure| at(root, failure))?,
         files: RefCell::default(),
     };
-    let report = validate_folder(&folder, &Limits::default(), false);
+    let report = validate_folder(&folder, &LoadLimits::default(), false);
     session.check()?;
     let files = folder.files.into_inner();
     if !report.is_valid() {
@@ -155,7 +155,7 @@ pub(crate) fn image_of(root: &Path, session: &Session) -> Result<Built, CliError
 
 /// Fails if a cluster would not unpack the files. In the image their paths begin with `configs/`.
 fn check_unpackable(root: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<(), CliError> {
-    let limits = olm_oci::Limits::CATALOG;
+    let limits = olm_oci::ImageLimits::CATALOG;
     for path in files.keys().map(|path| format!("configs/{path}")) {
         let (depth, length) = (path.split('/').count() as u64, path.len() as u64);
         for (what, value, limit) in
@@ -183,7 +183,7 @@ impl Folder for RecordingFolder {
 
     fn open(&self, file: &Path) -> io::Result<Box<dyn Read + '_>> {
         let mut content = Vec::new();
-        let limit = olm_oci::Limits::CATALOG.file_bytes;
+        let limit = olm_oci::ImageLimits::CATALOG.file_bytes;
         self.folder.open(file)?.take(limit + 1).read_to_end(&mut content)?;
         // A cluster would not unpack such a file.
         if content.len() as u64 > limit {

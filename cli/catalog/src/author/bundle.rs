@@ -68,7 +68,7 @@ struct Property {
 /// The files are not a registry+v1 bundle, have several ClusterServiceVersions, lack a package name, a valid version or
 /// an owned CustomResourceDefinition. The message names file and field.
 pub fn catalog_bundle(files: &BTreeMap<String, Vec<u8>>, image: &str) -> Result<CatalogBundle, CliError> {
-    let bundle = olm_bundle::Bundle::load(files)?;
+    let bundle = olm_bundle::BundleContent::load(files)?;
     let [file] = bundle.csv_files() else {
         let files = bundle.csv_files().join(", ");
         return Err(CliError::at("a bundle has one ClusterServiceVersion, found several", files));

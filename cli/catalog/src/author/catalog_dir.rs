@@ -36,15 +36,16 @@ impl CatalogDir {
         let step = session.progress.step(format!("reading {}", root.display()));
         let folder = DirectoryFolder::open(root).map_err(|failure| at(root, failure))?;
         let mut objects = Vec::new();
-        let read = olm_fbc::load_authored::<CliError>(&folder, &olm_fbc::Limits::default(), &mut |meta| {
-            session.check()?;
-            for warning in olm_fbc::repeated_key_warnings(&meta) {
-                say(&format!("warning: {}: {warning}", root.display()));
-            }
-            let (package, file) = (meta.owner().to_owned(), meta.origin.file.to_path_buf());
-            objects.push(Located { schema: meta.schema, package, name: meta.name, file });
-            Ok(())
-        });
+        let read =
+            olm_fbc::load_authored::<CliError>(&folder, &olm_fbc::LoadLimits::default(), &mut |meta| {
+                session.check()?;
+                for warning in olm_fbc::repeated_key_warnings(&meta) {
+                    say(&format!("warning: {}: {warning}", root.display()));
+                }
+                let (package, file) = (meta.owner().to_owned(), meta.origin.file.to_path_buf());
+                objects.push(Located { schema: meta.schema, package, name: meta.name, file });
+                Ok(())
+            });
         drop(step);
         read.map_err(|failure| at(root, failure))?;
         Ok(Self { root: folder.root().to_owned(), objects })

@@ -11,7 +11,7 @@ use olm_cli_core::output::counted;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::DirectoryFolder;
-use olm_fbc::{Finding, Folder, Limits, validate_folder};
+use olm_fbc::{CatalogFinding, Folder, LoadLimits, validate_folder};
 use olm_resolve::Indexing;
 
 use super::catalog_dir::{CatalogDir, NewFile, at, failed};
@@ -57,7 +57,7 @@ impl<'a> Edits<'a> {
     pub(super) fn package(&self, name: &str, session: &Session) -> Result<CatalogPackage, CliError> {
         let root = self.catalog.root().display().to_string();
         let (mut lines, mut others) = (Vec::new(), BTreeSet::new());
-        olm_fbc::load::<CliError>(&self.folder()?, &Limits::default(), &mut |meta| {
+        olm_fbc::load::<CliError>(&self.folder()?, &LoadLimits::default(), &mut |meta| {
             session.check()?;
             if meta.owner() == name {
                 lines.push(meta.blob);
@@ -91,19 +91,19 @@ impl<'a> Edits<'a> {
     ///
     /// # Errors
     /// The folder cannot be opened.
-    pub(super) fn added_errors(&self, session: &Session) -> Result<Vec<Finding>, CliError> {
+    pub(super) fn added_errors(&self, session: &Session) -> Result<Vec<CatalogFinding>, CliError> {
         let root = self.catalog.root();
         let step = session.progress.step(format!("checking {}", root.display()));
-        let after = validate_folder(&self.folder()?, &Limits::default(), false);
+        let after = validate_folder(&self.folder()?, &LoadLimits::default(), false);
         session.check()?;
         if after.is_valid() {
             return Ok(Vec::new());
         }
         let folder = DirectoryFolder::open(root).map_err(|failure| at(root, failure))?;
-        let before = validate_folder(&folder, &Limits::default(), false);
+        let before = validate_folder(&folder, &LoadLimits::default(), false);
         session.check()?;
         drop(step);
-        let added: Vec<Finding> = after.errors_since(&before).into_iter().cloned().collect();
+        let added: Vec<CatalogFinding> = after.errors_since(&before).into_iter().cloned().collect();
         if added.is_empty() {
             let what = counted(after.errors().count(), "error");
             say(&format!(

@@ -9,7 +9,7 @@ use olm_cli_core::output::FormatArgs;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{ClusterArgs, ImageArgs, tagged_reference};
-use olm_oci::{Limits, Puller, PushedBlob, RawManifest, Reference};
+use olm_oci::{ImageLimits, Puller, PushedBlob, RawManifest, Reference};
 use olm_pack::{Image, is_image, read_whole_layout};
 use serde::Serialize;
 
@@ -30,7 +30,7 @@ With --refresh, catalogd pulls the catalog at once, and the command waits until 
   {olm} catalog push ./catalog.oci registry.example.com/team/catalog:v1
   {olm} catalog push ./catalog registry.example.com/team/catalog:latest --authfile auth.json
   {olm} catalog push ./catalog registry.example.com/team/catalog:latest --refresh my-catalog")]
-pub struct PushArgs {
+pub struct CatalogPushArgs {
     /// OCI image layout from `catalog build`, or a catalog directory
     #[arg(value_name = "DIR")]
     source: PathBuf,
@@ -66,7 +66,7 @@ pub struct PushedImage {
 /// # Errors
 /// The reference has no tag, the directory is neither layout nor valid catalog, the registry rejects the image, or the
 /// ClusterCatalog does not serve it in time.
-pub(crate) async fn run(args: PushArgs, session: &mut Session) -> Result<(), CliError> {
+pub(crate) async fn run(args: CatalogPushArgs, session: &mut Session) -> Result<(), CliError> {
     let reference = tagged_reference(&args.reference)?;
     let image = if is_image(&args.source) {
         read_whole_layout(&args.source)?
@@ -101,7 +101,7 @@ pub async fn push(
     images: &ImageArgs,
     session: &Session,
 ) -> Result<PushedImage, CliError> {
-    let puller = Puller::new(images.config(reference, Limits::CATALOG)?);
+    let puller = Puller::new(images.config(reference, ImageLimits::CATALOG)?);
     let step = session.progress.step(format!("pushing to {reference}"));
     let on_blob = |blob: PushedBlob| {
         let what = if blob.sent { "sent" } else { "known" };

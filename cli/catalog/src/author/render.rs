@@ -110,7 +110,7 @@ pub(crate) fn bundle_dir_without_image(root: &Path) -> Result<Value, CliError> {
 /// All objects of a catalog folder.
 fn objects(folder: &DirectoryFolder, session: &Session) -> Result<Vec<Value>, CliError> {
     let mut objects = Vec::new();
-    olm_fbc::load::<CliError>(folder, &olm_fbc::Limits::default(), &mut |meta| {
+    olm_fbc::load::<CliError>(folder, &olm_fbc::LoadLimits::default(), &mut |meta| {
         session.check()?;
         if !meta.blob.is_empty() {
             let object = serde_json::from_slice(&meta.blob);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_fbc::{Bundle, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
-use olm_resolve::{Offer, Origin, PackageIndex};
+use olm_resolve::{Offer, PackageIndex, UpgradeOrigin};
 use serde::Serialize;
 
 use crate::package::{CatalogPackage, shown_version};
@@ -247,8 +247,8 @@ fn related_images(bundle: &Bundle) -> BTreeSet<String> {
 }
 
 /// Installed bundle as the origin of upgrades. `None` if its version is invalid.
-fn origin(offer: &Offer) -> Option<Origin<'_>> {
-    Some(Origin { name: offer.name(), version: offer.version().ok()?.clone() })
+fn origin(offer: &Offer) -> Option<UpgradeOrigin<'_>> {
+    Some(UpgradeOrigin { name: offer.name(), version: offer.version().ok()?.clone() })
 }
 
 /// Upgrades between the bundles of a package, for an extension that selects no channel.
@@ -291,7 +291,7 @@ fn stranded(old: &PackageIndex, new: &PackageIndex) -> Vec<Stranded> {
 }
 
 /// Best bundle that the resolver may choose as upgrade. While the installed version is `offered`, it is a higher one.
-fn successor<'a>(index: &'a PackageIndex, origin: &Origin<'_>, offered: bool) -> Option<&'a Offer> {
+fn successor<'a>(index: &'a PackageIndex, origin: &UpgradeOrigin<'_>, offered: bool) -> Option<&'a Offer> {
     let may_follow = |offer: &&Offer| {
         offer.version().is_ok_and(|version| !offered || *version > origin.version)
             && offer.edges_from(origin, &[]).next().is_some()

@@ -35,7 +35,7 @@ Examples:
   {olm} catalog diff registry.example.com/team/catalog:v1 registry.example.com/team/catalog:v2 --exit-code
   {olm} catalog diff ./old ./new --package etcd -o yaml
   {olm} catalog diff ./old ./new -o json | jq '.changedPackages[].stranded[]?'   # fail a pipeline on these")]
-pub struct DiffArgs {
+pub struct CatalogDiffArgs {
     /// Catalog to compare with: a directory, an image reference, or cluster/NAME
     #[arg(value_name = "OLD")]
     old: String,
@@ -58,7 +58,7 @@ pub struct DiffArgs {
 ///
 /// # Errors
 /// A catalog cannot be read, or they differ and `--exit-code` is set.
-pub(crate) async fn run(args: DiffArgs, session: &mut Session) -> Result<(), CliError> {
+pub(crate) async fn run(args: CatalogDiffArgs, session: &mut Session) -> Result<(), CliError> {
     let old = WholeCatalog::read(&args.old, &args.packages, &args.access, session).await?;
     let new = WholeCatalog::read(&args.new, &args.packages, &args.access, session).await?;
     WholeCatalog::require(&[(&args.old, &old), (&args.new, &new)], &args.packages)?;

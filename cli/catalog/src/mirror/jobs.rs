@@ -11,7 +11,7 @@ use futures::{StreamExt, stream};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
-use olm_oci::{Digest, Limits, Puller, RawManifest, Reference, Selector};
+use olm_oci::{Digest, ImageLimits, Puller, RawManifest, Reference, Selector};
 
 use super::copy::{Copy, Destination, Origin, Stats};
 use super::layout::Layout;
@@ -166,7 +166,7 @@ impl Pullers {
     fn add(&mut self, reference: &Reference, is_target: bool, images: &ImageArgs) -> Result<(), CliError> {
         let key = (images.authfile(reference)?, is_target);
         if let Entry::Vacant(entry) = self.0.entry(key) {
-            let mut config = images.config(reference, Limits::BUNDLE)?;
+            let mut config = images.config(reference, ImageLimits::BUNDLE)?;
             config.pull_timeout = DEADLINE;
             if is_target {
                 // The client takes the time of an upload for a pause. Uploads have limits of their own.

@@ -23,7 +23,7 @@ use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, Source, one_catalog, tagged_reference};
 use olm_fbc::{Form, validate_metas};
-use olm_oci::{Limits, Puller, Reference, Selector};
+use olm_oci::{ImageLimits, Puller, Reference, Selector};
 use olm_version::names::is_dns_label;
 use olm_version::quote;
 use serde::Serialize;
@@ -292,7 +292,7 @@ async fn plan(args: &MirrorArgs, session: &Session) -> Result<Plan, CliError> {
 /// Reference of an image by its current digest.
 async fn pinned(image: &Reference, args: &MirrorArgs, session: &Session) -> Result<Reference, CliError> {
     let _step = session.progress.step(format!("resolving {image}"));
-    let puller = Puller::new(args.access.images.config(image, Limits::CATALOG)?);
+    let puller = Puller::new(args.access.images.config(image, ImageLimits::CATALOG)?);
     let canonical = session.unless_interrupted(puller.resolve(image)).await?;
     let pinned = format!("{}@{}", image.name(), canonical.digest());
     pinned.parse().map_err(|error| CliError::at(image, format!("{error}: {pinned}")))

@@ -12,7 +12,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{DirectoryFolder, ImageArgs, Source};
-use olm_fbc::{EntryKind, Folder, Limits};
+use olm_fbc::{EntryKind, Folder, LoadLimits};
 use olm_pack::digest_of;
 use olm_version::quote;
 use tokio::sync::Mutex;
@@ -155,7 +155,7 @@ pub fn default_name(source: &Source) -> Option<String> {
 fn load(store: &Store, name: &str, root: &Path) -> Result<(), CliError> {
     let folder = DirectoryFolder::open(root)?;
     let mut digests = String::new();
-    olm_fbc::load::<CliError>(&folder, &Limits::default(), &mut |meta| {
+    olm_fbc::load::<CliError>(&folder, &LoadLimits::default(), &mut |meta| {
         digests += &digest_of(&meta.blob);
         Ok(())
     })?;
@@ -180,7 +180,7 @@ fn stamp(root: &Path) -> Result<Stamp, CliError> {
                 stamp.push((path, modified, metadata.map_or(0, |metadata| metadata.len())));
             }
         }
-        if stamp.len() + open.len() > Limits::default().entries {
+        if stamp.len() + open.len() > LoadLimits::default().entries {
             return Err(CliError::operational("the directory has too many files"));
         }
     }

@@ -17,8 +17,8 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output::FormatArgs;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
-use olm_oci::{Limits, Puller, RawManifest, Reference, Repository, TransferError, referrers_tag};
-use olm_pack::{Artifact, SigningKey, Subject, add_referrer, add_signature, referrer, signature_tag};
+use olm_oci::{ImageLimits, Puller, RawManifest, Reference, Repository, TransferError, referrers_tag};
+use olm_pack::{Artifact, ReferrerSubject, SigningKey, add_referrer, add_signature, referrer, signature_tag};
 use serde::Serialize;
 
 pub use self::key::{ABOUT as KEYGEN_ABOUT, KeygenArgs, generate};
@@ -120,7 +120,7 @@ pub async fn run(args: SignArgs, session: &mut Session) -> Result<(), CliError> 
     let step = session.progress.step(format!("signing {}", args.reference));
     let target = session.unless_interrupted(Target::open(&args.reference, &args.images)).await?;
     let manifest = session.unless_interrupted(target.manifest()).await?;
-    let subject = Subject::of(&manifest);
+    let subject = ReferrerSubject::of(&manifest);
     let added = session.unless_interrupted(target.sign(&identity.to_string(), &subject.digest, &key)).await?;
     let mut attachments = Vec::new();
     for file in files {
@@ -166,7 +166,7 @@ struct Target<'a> {
 
 impl<'a> Target<'a> {
     async fn open(reference: &'a Reference, images: &ImageArgs) -> Result<Self, CliError> {
-        let mut config = images.config(reference, Limits::BUNDLE)?;
+        let mut config = images.config(reference, ImageLimits::BUNDLE)?;
         // Signatures are added to those of the registry that gets them. A mirror may have fewer.
         config.paths.registries_conf = Some(PathBuf::from("/dev/null"));
         config.paths.registries_conf_override = None;
@@ -212,7 +212,7 @@ impl<'a> Target<'a> {
     /// Attaches a file to the image, and signs it for the repository of `identity`.
     async fn attach(
         &self,
-        subject: &Subject,
+        subject: &ReferrerSubject,
         file: File,
         identity: &Reference,
         key: &SigningKey,

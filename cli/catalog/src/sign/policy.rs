@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use olm_cli_core::error::CliError;
 use olm_cli_core::source::temporary_directory;
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, Platform};
+use olm_oci::{Config, ImagePlatform};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -71,6 +71,6 @@ impl PolicyArgs {
 impl Verifier {
     /// `config` with this policy, for images of any platform.
     pub(crate) fn applied(&self, config: Config) -> Config {
-        Config { policy: self.source.clone(), platform: Platform::any(), ..config }
+        Config { policy: self.source.clone(), platform: ImagePlatform::any(), ..config }
     }
 }

@@ -7,7 +7,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output::{FormatArgs, Table};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
-use olm_oci::{CanonicalRef, Limits, Puller, Reference, Referrer};
+use olm_oci::{CanonicalRef, ImageLimits, Puller, Reference, Referrer};
 use serde::Serialize;
 
 use super::document::name_of;
@@ -126,7 +126,7 @@ pub async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), CliError
         return Err(CliError::usage("specify --key or --policy"));
     }
     let verifier = args.policy.verifier()?;
-    let puller = Puller::new(verifier.applied(args.images.config(&args.reference, Limits::BUNDLE)?));
+    let puller = Puller::new(verifier.applied(args.images.config(&args.reference, ImageLimits::BUNDLE)?));
     let step = session.progress.step(format!("verifying {}", args.reference));
     let verification = session.unless_interrupted(verify(&puller, &args.reference)).await?;
     drop(step);

@@ -15,7 +15,7 @@ use olm_cli_core::names::listed;
 use olm_cli_core::output::{FormatArgs, List, Table};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, ImageArgs};
-use olm_oci::{CATALOG_LABEL, KubernetesVersion, Limits, Puller, Reference, Retry, resolve_template};
+use olm_oci::{CATALOG_LABEL, ImageLimits, KubernetesVersion, Puller, Reference, Retry, resolve_template};
 use olm_version::quote;
 use serde::Serialize;
 use serde_json::Value;
@@ -64,7 +64,7 @@ pub struct TemplateCheckArgs {
 
 /// Image template, with the name and the reference of its ClusterCatalog.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Template {
+pub struct CatalogImageTemplate {
     catalog: Option<String>,
     configured: Option<String>,
     text: String,
@@ -133,7 +133,10 @@ pub(crate) async fn run(args: TemplateCheckArgs, session: &mut Session) -> Resul
 }
 
 /// Templates that the command line names, at least one.
-async fn templates(args: &TemplateCheckArgs, session: &Session) -> Result<Vec<Template>, CliError> {
+async fn templates(
+    args: &TemplateCheckArgs,
+    session: &Session,
+) -> Result<Vec<CatalogImageTemplate>, CliError> {
     let source = args.source.as_str();
     let requested = source.strip_prefix("cluster/").filter(|rest| !rest.contains([':', '@', '/', '{']));
     if source == "cluster" || requested.is_some() {
@@ -150,11 +153,14 @@ async fn templates(args: &TemplateCheckArgs, session: &Session) -> Result<Vec<Te
             quote(source)
         )));
     }
-    Ok(vec![Template { catalog: None, configured: None, text: source.to_owned() }])
+    Ok(vec![CatalogImageTemplate { catalog: None, configured: None, text: source.to_owned() }])
 }
 
 /// Templates of the catalogs of a cluster, or only of the requested one.
-fn of_cluster(catalogs: &[ClusterCatalog], requested: Option<&str>) -> Result<Vec<Template>, CliError> {
+fn of_cluster(
+    catalogs: &[ClusterCatalog],
+    requested: Option<&str>,
+) -> Result<Vec<CatalogImageTemplate>, CliError> {
     let names: Vec<String> = catalogs.iter().map(ResourceExt::name_any).collect();
     if let Some(requested) = requested
         && !names.iter().any(|name| name == requested)
@@ -172,13 +178,13 @@ fn of_cluster(catalogs: &[ClusterCatalog], requested: Option<&str>) -> Result<Ve
 }
 
 /// Template of the annotations of a catalog.
-pub fn of_catalog(catalog: &ClusterCatalog) -> Option<Template> {
+pub fn of_catalog(catalog: &ClusterCatalog) -> Option<CatalogImageTemplate> {
     let text = catalog.image_template()?.to_owned();
     let configured = catalog.spec.source.image.as_ref().map(|image| image.ref_.clone());
-    Some(Template { catalog: Some(catalog.name_any()), configured, text })
+    Some(CatalogImageTemplate { catalog: Some(catalog.name_any()), configured, text })
 }
 
-fn of_file(path: &str, text: &str) -> Result<Vec<Template>, CliError> {
+fn of_file(path: &str, text: &str) -> Result<Vec<CatalogImageTemplate>, CliError> {
     let objects = olm_yaml::all_from_slice(text.as_bytes()).map_err(|error| CliError::at(path, error))?;
     let is_catalog =
         |object: &Value| object["kind"] == "ClusterCatalog" && object["apiVersion"] == manifest::API_VERSION;
@@ -202,7 +208,7 @@ fn without_template(what: &str) -> CliError {
 /// # Errors
 /// A flag names a file that does not exist, or the command is interrupted.
 pub async fn check(
-    templates: &[Template],
+    templates: &[CatalogImageTemplate],
     versions: &[KubernetesVersion],
     images: &ImageArgs,
     session: &Session,
@@ -231,7 +237,7 @@ pub async fn check(
 }
 
 fn puller(reference: &Reference, images: &ImageArgs) -> Result<Puller, CliError> {
-    let mut config = images.config(reference, Limits::CATALOG)?;
+    let mut config = images.config(reference, ImageLimits::CATALOG)?;
     config.retry = RETRY;
     Ok(Puller::new(config))
 }

@@ -62,14 +62,14 @@ const OFF_BY_DEFAULT: [&str; 3] = ["V1-1", "V1-2", "V1-4"];
 const NAMED_FINDINGS: usize = 5;
 
 /// Lint findings of a bundle that prevent its installation, one message for each rule of the catalog.
-pub(super) fn install_checks(findings: &[olm_bundle_check::Finding]) -> Vec<(&'static Rule, String)> {
+pub(super) fn install_checks(findings: &[olm_bundle_check::BundleFinding]) -> Vec<(&'static Rule, String)> {
     let group = |id: &'static str| id.split_once('-').map_or(id, |(group, _)| group);
-    let prevents = |finding: &&olm_bundle_check::Finding| {
+    let prevents = |finding: &&olm_bundle_check::BundleFinding| {
         let id = finding.rule.id;
         finding.level == Level::Error && INSTALLATION.contains(&group(id)) && !TOLERATED.contains(&id)
     };
-    let is_off = |finding: &&olm_bundle_check::Finding| OFF_BY_DEFAULT.contains(&finding.rule.id);
-    let message = |found: Vec<&olm_bundle_check::Finding>| {
+    let is_off = |finding: &&olm_bundle_check::BundleFinding| OFF_BY_DEFAULT.contains(&finding.rule.id);
+    let message = |found: Vec<&olm_bundle_check::BundleFinding>| {
         let more = found.len().saturating_sub(NAMED_FINDINGS);
         let named = found.iter().take(NAMED_FINDINGS);
         let text: Vec<_> = named.map(|one| format!("{}: {}", one.rule.id, one.message)).collect();

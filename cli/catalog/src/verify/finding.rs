@@ -48,11 +48,11 @@ pub(super) fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
 }
 
 /// Fault of a catalog.
-pub(crate) type Finding = olm_finding::Finding<Place>;
+pub(crate) type Finding = olm_finding::Finding<CatalogPlace>;
 
 /// Part of a catalog. What is empty does not apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct CatalogPlace {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) package: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -65,7 +65,7 @@ pub struct Place {
     pub(super) origin: Option<Origin>,
 }
 
-impl Place {
+impl CatalogPlace {
     /// A bundle.
     pub(super) fn bundle(package: &str, bundle: &str) -> Self {
         Self { package: package.to_owned(), bundle: bundle.to_owned(), ..Self::default() }
@@ -73,14 +73,18 @@ impl Place {
 }
 
 /// Fault that `validate` found.
-pub(super) fn of_structure(finding: &olm_fbc::Finding) -> Finding {
-    let message = olm_fbc::Finding { origin: None, ..finding.clone() }.to_string();
-    Finding::new(finding.rule, Place { origin: finding.origin.clone(), ..Place::default() }, message)
+pub(super) fn of_structure(finding: &olm_fbc::CatalogFinding) -> Finding {
+    let message = olm_fbc::CatalogFinding { origin: None, ..finding.clone() }.to_string();
+    Finding::new(
+        finding.rule,
+        CatalogPlace { origin: finding.origin.clone(), ..CatalogPlace::default() },
+        message,
+    )
 }
 
 /// Fault of a bundle.
 pub(super) fn of_bundle(rule: &'static Rule, package: &str, bundle: &str, message: String) -> Finding {
-    Finding::new(rule, Place::bundle(package, bundle), message)
+    Finding::new(rule, CatalogPlace::bundle(package, bundle), message)
 }
 
 /// Sorts the findings, and adds the positions of their bundles.
@@ -90,7 +94,7 @@ pub(super) fn arrange(findings: &mut Vec<Finding>, catalog: &WholeCatalog) {
         place.origin = catalog.bundle_origin(&place.package, &place.bundle).cloned();
     }
     findings.sort_by_cached_key(|Finding { rule, place, message, .. }| {
-        let Place { package, bundle, image, origin } = place.clone();
+        let CatalogPlace { package, bundle, image, origin } = place.clone();
         let position = origin.map(|origin| (origin.file, origin.line));
         (package, bundle, rule.id, image, position, message.clone())
     });

@@ -10,7 +10,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
 use olm_fbc::Bundle;
-use olm_oci::{Limits, Puller, Reference, Retry};
+use olm_oci::{ImageLimits, Puller, Reference, Retry};
 
 use super::finding::{Finding, UNREADABLE};
 use super::job::{Job, Use};
@@ -151,7 +151,7 @@ fn puller(
     if let Some(known) = pullers.get(&authfile) {
         return Ok(Arc::clone(known));
     }
-    let mut config = images.config(reference, Limits::BUNDLE)?;
+    let mut config = images.config(reference, ImageLimits::BUNDLE)?;
     if let Some(policy) = policy {
         config = policy.applied(config);
     }

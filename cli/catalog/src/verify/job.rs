@@ -8,7 +8,7 @@ use olm_finding::Rule;
 use olm_oci::{BUNDLE_FOLDERS, Digest, InspectError, Inspected, Puller, Reference, Selector};
 use olm_pack::digest_of;
 
-use super::finding::{ARCHITECTURE, BLOBS, CHILDREN, Finding, LOADS, MISSING, Place, UNREADABLE};
+use super::finding::{ARCHITECTURE, BLOBS, CHILDREN, CatalogPlace, Finding, LOADS, MISSING, UNREADABLE};
 use super::images::Extent;
 use super::{content, signatures};
 use crate::author::catalog_bundle;
@@ -39,8 +39,8 @@ impl Use<'_> {
         image: &str,
         message: impl std::fmt::Display,
     ) -> Finding {
-        let place = Place::bundle(&self.package.name, &self.bundle.name);
-        Finding::new(rule, Place { image: image.to_owned(), ..place }, message.to_string())
+        let place = CatalogPlace::bundle(&self.package.name, &self.bundle.name);
+        Finding::new(rule, CatalogPlace { image: image.to_owned(), ..place }, message.to_string())
     }
 
     /// Required architectures that the image lacks. A bundle that is a single image is read on every architecture.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle_check::range_fault;
 use olm_finding::Rule;
-use olm_resolve::{Offer, Origin};
+use olm_resolve::{Offer, UpgradeOrigin};
 use olm_version::{Range, quote};
 
 use super::finding::{Finding, MINOR_GAP, PROPERTIES, SKIP_RANGE, STRANDED, of_bundle};
@@ -59,7 +59,7 @@ fn skip_ranges(package: &CatalogPackage) -> Vec<Finding> {
 
 /// Fault of the upgrades from a bundle that is not the highest of its channels.
 fn dead_end(package: &CatalogPackage, offer: &Offer) -> Option<(&'static Rule, String)> {
-    let origin = Origin { name: offer.name(), version: offer.version().ok()?.clone() };
+    let origin = UpgradeOrigin { name: offer.name(), version: offer.version().ok()?.clone() };
     let higher: Vec<_> = package
         .index
         .offers()

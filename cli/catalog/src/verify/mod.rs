@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use olm_cli_core::error::{CliError, Code};
-use olm_cli_core::report::{ReportArgs, Rules};
+use olm_cli_core::report::{ReportArgs, RuleList};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, DirectoryFolder, Source};
-use olm_fbc::Limits;
+use olm_fbc::LoadLimits;
 
 pub use self::bundle_images::check_images;
 use self::finding::{Finding, arrange, of_structure, rules};
@@ -107,7 +107,7 @@ pub struct VerifyArgs {
 /// The catalog cannot be read, or has findings.
 pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), CliError> {
     if args.report.rules {
-        return args.report.print_rules("CatalogRules", &Rules::new(rules()), Rules::text, session);
+        return args.report.print_rules("CatalogRules", &RuleList::new(rules()), RuleList::text, session);
     }
     args.report.check(rules())?;
     let verifier = args.signatures.is_set().then(|| args.signatures.verifier()).transpose()?;
@@ -189,7 +189,7 @@ async fn read_folder(
 ) -> Result<(WholeCatalog, Vec<Finding>), CliError> {
     let report = {
         let _step = session.progress.step(format!("checking {}", args.source));
-        olm_fbc::validate_folder(&DirectoryFolder::open(root)?, &Limits::default(), false)
+        olm_fbc::validate_folder(&DirectoryFolder::open(root)?, &LoadLimits::default(), false)
     };
     let findings: Vec<_> = report.findings.iter().map(of_structure).collect();
     let catalog = match WholeCatalog::read(source, &args.packages, &args.access, session).await {

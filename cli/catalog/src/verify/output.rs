@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use olm_cli_core::output::{Table, counted};
-use olm_cli_core::report::{Case, Report, Spot, relative};
+use olm_cli_core::report::{Case, RunReport, Spot, relative};
 use olm_finding::Level;
 use serde::Serialize;
 
-use super::finding::{Finding, Place, rules};
+use super::finding::{CatalogPlace, Finding, rules};
 
 /// Result of the command.
 #[derive(Debug, Serialize)]
@@ -39,7 +39,7 @@ fn is_zero(count: &usize) -> bool {
 
 /// Message with the image, and the position if it is the only information on the place.
 fn message(finding: &Finding) -> String {
-    let Place { package, image, origin, .. } = &finding.place;
+    let CatalogPlace { package, image, origin, .. } = &finding.place;
     match origin {
         _ if !image.is_empty() => format!("{image}: {}", finding.message),
         Some(origin) if package.is_empty() => format!("{origin}: {}", finding.message),
@@ -66,14 +66,14 @@ pub(super) fn table(verification: &Verification) -> String {
 }
 
 /// A case for each bundle, and one for faults of no bundle. Files are those of the working directory.
-pub(super) fn report(verification: &Verification) -> Report {
+pub(super) fn report(verification: &Verification) -> RunReport {
     let mut by_case: BTreeMap<(&str, &str), Vec<_>> = BTreeMap::new();
     for (package, bundles) in &verification.names {
         by_case.extend(bundles.iter().map(|bundle| ((package.as_str(), bundle.as_str()), Vec::new())));
     }
     by_case.entry(("", "")).or_default();
     for finding in &verification.findings {
-        let Place { package, bundle, origin, .. } = &finding.place;
+        let CatalogPlace { package, bundle, origin, .. } = &finding.place;
         let origin = origin.as_ref().filter(|origin| !origin.file.as_os_str().is_empty());
         let file = origin
             .zip(verification.folder.as_ref())
@@ -96,7 +96,7 @@ pub(super) fn report(verification: &Verification) -> Report {
         name: if bundle.is_empty() { "structure".to_owned() } else { bundle.to_owned() },
         findings,
     };
-    Report {
+    RunReport {
         tool: "olm catalog verify",
         rules: rules().collect(),
         fails: Some(Level::Note),

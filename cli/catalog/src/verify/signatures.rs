@@ -6,9 +6,9 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
 use olm_finding::Rule;
-use olm_oci::{Limits, Puller, Reference};
+use olm_oci::{ImageLimits, Puller, Reference};
 
-use super::finding::{Finding, Place, SIGNATURE, UNREADABLE};
+use super::finding::{CatalogPlace, Finding, SIGNATURE, UNREADABLE};
 use crate::sign::Verifier;
 
 /// Fault of the signatures of `image`, if any, with its rule: a rejection, or signatures that cannot be read.
@@ -33,8 +33,8 @@ pub(super) async fn of_catalog(
     session: &Session,
 ) -> Result<Option<Finding>, CliError> {
     let _step = session.progress.step(format!("verifying {image}"));
-    let puller = Arc::new(Puller::new(verifier.applied(images.config(image, Limits::CATALOG)?)));
+    let puller = Arc::new(Puller::new(verifier.applied(images.config(image, ImageLimits::CATALOG)?)));
     let fault = session.interruptible(fault(&puller, image)).await?;
-    let place = Place { image: image.to_string(), ..Place::default() };
+    let place = CatalogPlace { image: image.to_string(), ..CatalogPlace::default() };
     Ok(fault.map(|(rule, message)| Finding::new(rule, place, message)))
 }

@@ -8,14 +8,18 @@ use super::*;
 
 fn verification() -> Verification {
     let origin = Origin { file: Arc::from(Path::new("lamp/index.yaml")), line: 7, document: 2 };
-    let place = Place { image: "r.example/lamp:v1".to_owned(), ..Place::bundle("lamp", "lamp.v1") };
+    let place =
+        CatalogPlace { image: "r.example/lamp:v1".to_owned(), ..CatalogPlace::bundle("lamp", "lamp.v1") };
     let missing = Finding::new(
         &MISSING,
-        Place { origin: Some(origin.clone()), ..place },
+        CatalogPlace { origin: Some(origin.clone()), ..place },
         "it is <gone> & \"lost\"\u{1b}",
     );
-    let structure =
-        Finding::new(&olm_fbc::RULES[0].rule, Place { origin: Some(origin), ..Place::default() }, "no head");
+    let structure = Finding::new(
+        &olm_fbc::RULES[0].rule,
+        CatalogPlace { origin: Some(origin), ..CatalogPlace::default() },
+        "no head",
+    );
     Verification {
         catalog: "./catalog".to_owned(),
         passed: false,

@@ -9,7 +9,7 @@ use olm_catalog_server::http::route::name_problems;
 use olm_cli_catalog::{default_name, named};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster, Source};
+use olm_cli_core::source::{Access, ClusterConnection, Source};
 use olm_request::served_image;
 use olm_version::quote;
 use tokio::runtime::Handle;
@@ -178,7 +178,7 @@ impl Library {
     async fn served(
         &self,
         catalog: &ClusterCatalog,
-        cluster: &Arc<Cluster>,
+        cluster: &Arc<ClusterConnection>,
         console: &Console,
         visitor: &Visitor,
     ) -> Result<Arc<Content>, CliError> {

@@ -7,10 +7,10 @@ use maud::Markup;
 use olm_api::ClusterExtension;
 use olm_cli_core::bundle_source::BundleFiles;
 use olm_cli_core::change::{DryRun, WriteResult, WrittenObject};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_lifecycle::diff::Diff;
 use olm_cli_lifecycle::resolve::{AllowedVersions, Resolver};
 use olm_cli_lifecycle::rollback::{PreparedRollback, RollbackRequest};
@@ -57,7 +57,7 @@ pub(super) struct Planned {
 
 /// Inputs of a plan.
 struct Context<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a ClusterConnection,
     access: &'a Access,
     session: &'a Session,
     console: &'a Console,
@@ -98,7 +98,7 @@ impl Planned {
     /// The API server refuses it or does not answer.
     pub(super) async fn write(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         dry_run: Option<DryRun>,
         session: &Session,
     ) -> Result<WrittenObject, CliError> {
@@ -157,7 +157,7 @@ impl Context<'_> {
     async fn upgrade(&self, to: &str) -> Result<Planned, CliError> {
         let Self { cluster, access, session, name, .. } = *self;
         let live = changeable_extension(cluster, name, session).await?;
-        let controller = &Controller::read(cluster, session).await?;
+        let controller = &ControllerArgs::read(cluster, session).await?;
         let free = with_version(&live, None);
         let sources = ["cluster".to_owned()];
         let resolver = Resolver::read(controller, &live, &sources, access, session).await?;

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, LogParams};
 use olm_cli_core::output::qualified;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_cli_lifecycle::status::observe::{Live, Observed, ObservedRevision};
 use olm_runtime::cluster::{describe, within};
 use serde_json::Value;
@@ -72,7 +72,7 @@ struct Workload {
 }
 
 impl Activity {
-    pub(super) async fn read(cluster: &Cluster, observed: &Observed) -> Self {
+    pub(super) async fn read(cluster: &ClusterConnection, observed: &Observed) -> Self {
         let mut activity = Self::default();
         let reads = async {
             activity.read_events(cluster, observed).await;
@@ -84,7 +84,7 @@ impl Activity {
         activity
     }
 
-    async fn read_events(&mut self, cluster: &Cluster, observed: &Observed) {
+    async fn read_events(&mut self, cluster: &ClusterConnection, observed: &Observed) {
         for (kind, name) in cluster_scoped(observed) {
             let only = format!("involvedObject.kind={kind},involvedObject.name={name}");
             let listed = ListParams::default().fields(&only);
@@ -102,7 +102,12 @@ impl Activity {
     }
 
     /// At most [`READ_EVENTS`] Events of a namespace. A failure or further Events are a note.
-    async fn list_events(&mut self, cluster: &Cluster, namespace: &str, listed: ListParams) -> Vec<Event> {
+    async fn list_events(
+        &mut self,
+        cluster: &ClusterConnection,
+        namespace: &str,
+        listed: ListParams,
+    ) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(cluster.client().clone(), namespace);
         let (found, problem) = match within(DEADLINE, api.list(&listed.limit(READ_EVENTS))).await {
             Ok(found) => {
@@ -117,7 +122,7 @@ impl Activity {
         found
     }
 
-    async fn read_logs(&mut self, cluster: &Cluster, workloads: &[Workload]) {
+    async fn read_logs(&mut self, cluster: &ClusterConnection, workloads: &[Workload]) {
         let mut containers = Vec::new();
         for Workload { namespace, name, selector } in workloads {
             let api: Api<Pod> = Api::namespaced(cluster.client().clone(), namespace);
@@ -134,7 +139,7 @@ impl Activity {
     }
 }
 
-async fn read_log(cluster: &Cluster, log: Log) -> Log {
+async fn read_log(cluster: &ClusterConnection, log: Log) -> Log {
     let api: Api<Pod> = Api::namespaced(cluster.client().clone(), &log.namespace);
     let params = LogParams {
         container: Some(log.container.clone()),

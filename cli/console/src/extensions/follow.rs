@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams, WatchParams};
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 
@@ -74,7 +74,7 @@ impl Query {
         &self,
         console: &Console,
         visitor: &Visitor,
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         name: Option<&str>,
     ) -> Result<Option<Permit>, PageError> {
         if !self.is_fragment() {
@@ -129,7 +129,7 @@ impl Seen {
     /// # Errors
     /// The API server does not answer.
     pub(super) async fn now(
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         name: Option<&str>,
         session: &Session,
     ) -> Result<Self, CliError> {
@@ -160,7 +160,7 @@ impl Seen {
     }
 
     /// Ends at the first change.
-    async fn change(&self, cluster: &Cluster, name: Option<&str>) {
+    async fn change(&self, cluster: &ClusterConnection, name: Option<&str>) {
         let seconds = MAX_WAIT.as_secs() as u32 + 1;
         let params = || WatchParams::default().timeout(seconds).disable_bookmarks();
         let extensions = async {
@@ -192,11 +192,11 @@ impl fmt::Display for Seen {
     }
 }
 
-fn of_extensions(cluster: &Cluster) -> Api<ClusterExtension> {
+fn of_extensions(cluster: &ClusterConnection) -> Api<ClusterExtension> {
     Api::all(cluster.client().clone())
 }
 
-fn of_revisions(cluster: &Cluster) -> Api<ClusterObjectSet> {
+fn of_revisions(cluster: &ClusterConnection) -> Api<ClusterObjectSet> {
     Api::all(cluster.client().clone())
 }
 

@@ -16,7 +16,7 @@ use axum::routing::get;
 use maud::{Markup, html};
 use olm_catalog_server::http::route::name_problems;
 use olm_cli_core::error::CliError;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_version::quote;
 
 pub(super) use self::follow::Followers;
@@ -43,7 +43,7 @@ pub(super) fn path(name: &str) -> String {
 ///
 /// # Errors
 /// The console uses no cluster.
-fn cluster(visitor: &Visitor) -> Result<&Arc<Cluster>, CliError> {
+fn cluster(visitor: &Visitor) -> Result<&Arc<ClusterConnection>, CliError> {
     let none = "the console uses no cluster: start it with --catalog cluster to show extensions";
     visitor.cluster().ok_or_else(|| CliError::no_candidate(none))
 }
@@ -53,7 +53,10 @@ fn cluster(visitor: &Visitor) -> Result<&Arc<Cluster>, CliError> {
 ///
 /// # Errors
 /// The name is invalid, or the console uses no cluster.
-pub(super) fn cluster_of<'a>(visitor: &'a Visitor, name: &str) -> Result<&'a Arc<Cluster>, CliError> {
+pub(super) fn cluster_of<'a>(
+    visitor: &'a Visitor,
+    name: &str,
+) -> Result<&'a Arc<ClusterConnection>, CliError> {
     match name_problems(name).first() {
         None => cluster(visitor),
         Some(_) => Err(CliError::no_candidate(format!("there is no ClusterExtension {}", quote(name)))),

@@ -7,9 +7,9 @@ use olm_cli_core::output::qualified;
 use olm_cli_lifecycle::history::Record;
 use olm_cli_lifecycle::status::age;
 use olm_cli_lifecycle::status::health::Health;
-use olm_cli_lifecycle::status::objects::{ObjectState, ObjectStatus, PhaseState, Progress};
+use olm_cli_lifecycle::status::objects::{ObjectState, ObjectStatus, PhaseProgress, PhaseState};
 use olm_cli_lifecycle::status::text::{progress, requested, shown, stage};
-use olm_cli_lifecycle::status::tree::{ExtensionState, RevisionState, Stage};
+use olm_cli_lifecycle::status::tree::{ExtensionState, RevisionState, RolloutStage};
 
 use super::{cut, path};
 
@@ -90,7 +90,7 @@ pub(super) fn conditions(conditions: &[Condition], now: Timestamp) -> Markup {
 
 /// Revisions that are not archived, newest first.
 pub(super) fn revisions(state: &ExtensionState, now: Timestamp) -> Markup {
-    let live = || state.revisions.iter().filter(|revision| revision.stage != Stage::Archived);
+    let live = || state.revisions.iter().filter(|revision| revision.stage != RolloutStage::Archived);
     html! {
         section aria-labelledby="revisions" {
             h2 #revisions { "Revisions" }
@@ -102,8 +102,8 @@ pub(super) fn revisions(state: &ExtensionState, now: Timestamp) -> Markup {
 
 fn revision(revision: &RevisionState, now: Timestamp) -> Markup {
     let class = match revision.stage {
-        Stage::Succeeded => "badge good",
-        Stage::Retrying | Stage::Blocked | Stage::DeadlineExceeded => "badge bad",
+        RolloutStage::Succeeded => "badge good",
+        RolloutStage::Retrying | RolloutStage::Blocked | RolloutStage::DeadlineExceeded => "badge bad",
         _ => "badge warn",
     };
     html! {
@@ -127,9 +127,9 @@ fn revision(revision: &RevisionState, now: Timestamp) -> Markup {
 
 fn phase(phase: &PhaseState, id: &str) -> Markup {
     let class = match phase.progress {
-        Progress::Complete => "badge good",
-        Progress::Current => "badge warn",
-        Progress::Waiting => "badge",
+        PhaseProgress::Complete => "badge good",
+        PhaseProgress::Current => "badge warn",
+        PhaseProgress::Waiting => "badge",
     };
     let (settled, unsettled): (Vec<_>, Vec<_>) =
         phase.objects.iter().partition(|object| object.state.is_settled());

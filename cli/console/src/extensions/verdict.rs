@@ -5,7 +5,7 @@ use olm_api::ClusterUpgradeStatus;
 use olm_api::cluster_upgrade_status::{ExtensionVerdict, VerdictResult};
 use olm_api::conditions;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 
 /// Type of the condition.
 const UPGRADEABLE: &str = "Upgradeable";
@@ -14,7 +14,7 @@ const UPGRADEABLE: &str = "Upgradeable";
 pub(super) struct Upgradeable(Result<Option<ClusterUpgradeStatus>, String>);
 
 impl Upgradeable {
-    pub(super) async fn read(cluster: &Cluster, session: &Session) -> Self {
+    pub(super) async fn read(cluster: &ClusterConnection, session: &Session) -> Self {
         Self(cluster.upgrade_status(session).await.map_err(|error| error.to_string()))
     }
 

@@ -3,7 +3,7 @@
 use axum::Extension;
 use axum::extract::{Path, State};
 use maud::html;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_lifecycle::resolve::Resolver;
 use olm_cli_lifecycle::status::observe;
 
@@ -26,7 +26,7 @@ pub(super) async fn page(
     let body = detached(console, visitor, async move |console, visitor| {
         let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
         let extension = observe::extension(cluster, &name, session).await?;
-        let controller = Controller::read(cluster, session).await?;
+        let controller = ControllerArgs::read(cluster, session).await?;
         let sources = ["cluster".to_owned()];
         let resolver = Resolver::read(&controller, &extension, &sources, visitor.access(), session).await?;
         let (text, error) = resolver.explain(&extension)?;

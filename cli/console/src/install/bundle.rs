@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use olm_cli_catalog::graph_decision::{Decision, DecisionInputs};
+use olm_cli_catalog::graph_decision::{DecisionInputs, GraphDecision};
 use olm_cli_catalog::package::CatalogPackage;
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::error::CliError;
@@ -51,7 +51,7 @@ pub(super) fn chosen(
     channel: Option<&str>,
     version: Option<&str>,
 ) -> Option<(String, String)> {
-    let chosen = Decision::new(package, DecisionInputs { channel, version, installed: None }).chosen?;
+    let chosen = GraphDecision::new(package, DecisionInputs { channel, version, installed: None }).chosen?;
     let image = package.offer(&chosen)?.image().to_owned();
     Some((chosen, image))
 }

@@ -11,7 +11,7 @@ use maud::{Markup, html};
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::CatalogFilter;
 use olm_cli_catalog::package::CatalogPackage;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{self, printable};
 use olm_cli_lifecycle::config::Configurable;
@@ -341,7 +341,7 @@ async fn configurable(console: &Console, visitor: &Visitor, image: &str) -> Resu
     let settings = match visitor.cluster() {
         None => None,
         Some(cluster) => {
-            let controller = Controller::read(cluster, &console.session).await?;
+            let controller = ControllerArgs::read(cluster, &console.session).await?;
             // Only the gates of the controller matter.
             let any = of_package("", "", CatalogFilter::default(), None);
             Some(RenderSettings::as_configured(&any, &controller.gates)?)

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_cli_core::change;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_lifecycle::diff::{ComparedExtension, Diff, Prediction, collision_error};
 use olm_cli_lifecycle::hardened;
 use olm_cli_lifecycle::install::{check_namespace, find_existing, find_twin, require_same, twin_error};
@@ -30,7 +30,7 @@ pub(super) struct Preview {
 
 /// Place of an installation.
 pub(super) struct Target<'a> {
-    pub(super) cluster: &'a Arc<Cluster>,
+    pub(super) cluster: &'a Arc<ClusterConnection>,
     pub(super) access: &'a Access,
     pub(super) bundles: &'a BundleCache,
     pub(super) session: &'a Session,
@@ -62,7 +62,7 @@ impl Target<'_> {
                 }
             }
         }
-        let controller = Controller::read(cluster, session).await?;
+        let controller = ControllerArgs::read(cluster, session).await?;
         let choice =
             choose_as(&controller, desired, std::slice::from_ref(&self.source), access, session).await?;
         let namespace = desired.spec.as_ref().map(|spec| spec.namespace.as_str()).unwrap_or_default();
@@ -89,7 +89,7 @@ impl Target<'_> {
         &self,
         desired: &ClusterExtension,
         image: &str,
-        controller: &Controller,
+        controller: &ControllerArgs,
         compare: bool,
     ) -> Result<Diff, CliError> {
         let Self { cluster, access, bundles, session, .. } = self;

@@ -4,7 +4,7 @@ use axum::Extension;
 use axum::extract::{Path, Query, State};
 use maud::html;
 use olm_api::cluster_extension::CatalogFilter;
-use olm_bundle::Bundle;
+use olm_bundle::BundleContent;
 use olm_cli_core::bundle_source::BundleFiles;
 use olm_cli_core::error::CliError;
 use olm_cli_lifecycle::install::of_package;
@@ -70,7 +70,7 @@ pub(super) async fn page(
 /// # Errors
 /// Message of the renderer.
 fn requested(files: &BundleFiles, name: &str) -> Result<Vec<SubjectChange>, CliError> {
-    let bundle = Bundle::load(&files.files).map_err(CliError::findings)?;
+    let bundle = BundleContent::load(&files.files).map_err(CliError::findings)?;
     let extension = of_package(name, name, CatalogFilter::default(), None);
     let settings = RenderSettings::as_configured(&extension, &[])?;
     let objects = olm_bundle::render(&bundle, &settings.options()).map_err(CliError::findings)?;

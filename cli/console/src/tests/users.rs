@@ -8,7 +8,7 @@ use clap::Parser;
 use kube::Client;
 use kube::client::Body;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use serde_json::{Value, json};
 
 use super::{Answer, Line, Rig};
@@ -68,7 +68,7 @@ impl Pod {
 }
 
 /// API server with the tokens of `admin`, of `lister`, who may list ClusterCatalogs only, and of an empty name.
-fn api_server(calls: Calls) -> Cluster {
+fn api_server(calls: Calls) -> ClusterConnection {
     let service = tower::service_fn(move |request: Request<Body>| {
         let token = request.headers().get(header::AUTHORIZATION);
         let token = token.map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
@@ -80,7 +80,7 @@ fn api_server(calls: Calls) -> Cluster {
         let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
         async move { response }
     });
-    Cluster::of_test(Client::new(service, "default"))
+    ClusterConnection::of_test(Client::new(service, "default"))
 }
 
 fn respond(user: Option<&str>, path: &str) -> (u16, Value) {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{DryRun, FIELD_MANAGER, merge};
 use crate::error::CliError;
 use crate::session::Session;
-use crate::source::Cluster;
+use crate::source::ClusterConnection;
 
 /// Deadline for a response of the API server. Admission webhooks may take 30 s.
 const DEADLINE: Duration = Duration::from_secs(45);
@@ -105,7 +105,7 @@ impl fmt::Display for WrittenObject {
 /// The API server refuses the write ([`CliError::findings`]) or does not answer. The extension to be created exists, or
 /// the one to be changed was modified since it was read.
 pub async fn apply(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     before: Option<&ClusterExtension>,
     after: &ClusterExtension,
     dry_run: Option<DryRun>,
@@ -130,7 +130,7 @@ pub async fn apply(
 /// # Errors
 /// Errors of [`apply`].
 pub async fn annotate(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     (key, text): (&str, &str),
     dry_run: Option<DryRun>,
@@ -152,7 +152,7 @@ pub fn unchanged(extension: &ClusterExtension) -> Result<WrittenObject, CliError
 
 /// Patches the difference between two states of an extension, with `version` as resourceVersion precondition.
 async fn patched(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     before: &ClusterExtension,
     after: &ClusterExtension,
     version: Option<&str>,
@@ -188,7 +188,7 @@ async fn patched(
 /// # Errors
 /// The API server would refuse it, or does not answer.
 pub async fn dry_create(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     session: &Session,
 ) -> Result<(), CliError> {
@@ -200,7 +200,7 @@ pub async fn dry_create(
 /// # Errors
 /// The API server refuses it or does not answer.
 pub async fn create_namespace(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     labels: BTreeMap<String, String>,
     dry_run: Option<DryRun>,

@@ -5,13 +5,13 @@ use super::*;
 static ERROR: Rule = Rule { id: "LAMP-1", level: Level::Error, text: "a lamp burns", remedy: "Replace it." };
 static NOTE: Rule = Rule { id: "LAMP-2", level: Level::Note, text: "a lamp is clean", remedy: "Wipe it." };
 
-fn report(fails: Option<Level>) -> Report {
+fn report(fails: Option<Level>) -> RunReport {
     let spot = Spot { file: Some("lamp s/a,b.yaml".to_owned()), line: Some(7), name: "Lamp a".to_owned() };
     let broken = Finding::new(&ERROR, spot, "50 % of it\nis <gone> & \"lost\"\u{1b}");
     let dusty = Finding::new(&NOTE, Spot { name: "Lamp b".to_owned(), ..Spot::default() }, "dust");
     let case = |name: &str, findings| Case { suite: "lamps".to_owned(), name: name.to_owned(), findings };
     let cases = vec![case("a", vec![broken]), case("b", vec![dusty])];
-    Report { tool: "olm test", rules: vec![&ERROR, &NOTE], fails, cases }
+    RunReport { tool: "olm test", rules: vec![&ERROR, &NOTE], fails, cases }
 }
 
 /// Checks a SARIF log against the properties that its specification requires (sections 3.13 to 3.49 of SARIF 2.1.0).

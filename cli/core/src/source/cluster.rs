@@ -48,12 +48,12 @@ pub struct ClusterArgs {
     catalogd_namespace: String,
     /// Connection that takes the place of these flags, such as that of the user of a request.
     #[arg(skip)]
-    connected: Option<Arc<Cluster>>,
+    connected: Option<Arc<ClusterConnection>>,
 }
 
 /// Connection to a cluster.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct ClusterConnection {
     client: Client,
     /// Host of the API server, for messages.
     server: String,
@@ -62,7 +62,7 @@ pub struct Cluster {
     catalogd_cas: Option<PathBuf>,
 }
 
-impl fmt::Debug for Cluster {
+impl fmt::Debug for ClusterConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster").field("server", &self.server).finish_non_exhaustive()
     }
@@ -80,7 +80,7 @@ impl ClusterArgs {
     }
 
     /// The same flags with this connection, which [`Self::connect`] then returns.
-    pub(crate) fn connected_to(&self, cluster: &Arc<Cluster>) -> Self {
+    pub(crate) fn connected_to(&self, cluster: &Arc<ClusterConnection>) -> Self {
         Self { connected: Some(Arc::clone(cluster)), ..self.clone() }
     }
 
@@ -88,9 +88,9 @@ impl ClusterArgs {
     ///
     /// # Errors
     /// The configuration names no cluster.
-    pub async fn connect(&self) -> Result<Cluster, CliError> {
+    pub async fn connect(&self) -> Result<ClusterConnection, CliError> {
         if let Some(cluster) = &self.connected {
-            return Ok(Cluster::clone(cluster));
+            return Ok(ClusterConnection::clone(cluster));
         }
         let options = KubeConfigOptions { context: self.context.clone(), ..Default::default() };
         let failed = |error: &dyn std::error::Error| {
@@ -111,16 +111,21 @@ impl ClusterArgs {
         config.read_timeout = Some(DEADLINE);
         let server = config.cluster_url.host().unwrap_or_default().to_owned();
         let client = Client::try_from(config).map_err(|error| failed(&error))?;
-        Ok(Cluster { client, server, namespace: self.catalogd_namespace.clone(), catalogd_cas: None })
+        Ok(ClusterConnection {
+            client,
+            server,
+            namespace: self.catalogd_namespace.clone(),
+            catalogd_cas: None,
+        })
     }
 
-    /// Connection inside of the cluster without credentials, for [`Cluster::as_user`].
+    /// Connection inside of the cluster without credentials, for [`ClusterConnection::as_user`].
     ///
     /// # Errors
     /// `ca` has no certificate.
-    pub fn of_pod(&self, url: Uri, ca: &Path, catalogd_cas: PathBuf) -> Result<Cluster, CliError> {
+    pub fn of_pod(&self, url: Uri, ca: &Path, catalogd_cas: PathBuf) -> Result<ClusterConnection, CliError> {
         let server = url.host().unwrap_or_default().to_owned();
-        Ok(Cluster {
+        Ok(ClusterConnection {
             client: catalogd::client(url, ca)?,
             server,
             namespace: self.catalogd_namespace.clone(),
@@ -129,7 +134,7 @@ impl ClusterArgs {
     }
 }
 
-impl Cluster {
+impl ClusterConnection {
     /// The same connection with the value of the header `Authorization`.
     pub fn as_user(&self, authorization: HeaderValue) -> Self {
         let base = self.client.clone();

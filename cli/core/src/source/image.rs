@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use olm_oci::{Config, CredentialSource, Credentials, ImageLabels, Limits, Puller, Reference, Selector};
+use olm_oci::{Config, CredentialSource, Credentials, ImageLabels, ImageLimits, Puller, Reference, Selector};
 use tempfile::TempDir;
 
 use crate::error::{CliError, Code};
@@ -24,7 +24,7 @@ impl ImageArgs {
     ///
     /// # Errors
     /// A file or directory that a flag names does not exist.
-    pub fn config(&self, reference: &Reference, limits: Limits) -> Result<Config, CliError> {
+    pub fn config(&self, reference: &Reference, limits: ImageLimits) -> Result<Config, CliError> {
         let mut config = Config::new(limits);
         if let Some(dir) = &self.ca_dir {
             if !dir.is_dir() {
@@ -70,7 +70,7 @@ impl ImageArgs {
             }
             other => other,
         };
-        let puller = Puller::new(self.config(reference, Limits::CATALOG)?);
+        let puller = Puller::new(self.config(reference, ImageLimits::CATALOG)?);
         let step = session.progress.step(format!("resolving {reference}"));
         let image = session.unless_interrupted(puller.resolve(reference)).await.map_err(failed)?;
         step.update(format!("pulling {image}"));

@@ -6,17 +6,17 @@ use kube::ResourceExt;
 use kube::api::Api;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_request::{CrdSpec, ServedApis};
+use olm_request::{CrdFields, ServedApis};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::list_all;
 use olm_version::quote;
 
-use super::cluster::Cluster;
+use super::cluster::ClusterConnection;
 use super::kinds::{PAGE, of_extensions};
 use crate::error::CliError;
 use crate::session::Session;
 
-impl Cluster {
+impl ClusterConnection {
     /// The ClusterExtension `name`.
     ///
     /// # Errors
@@ -78,14 +78,14 @@ impl Cluster {
     /// The API server does not return them.
     pub async fn crds_of(&self, name: &str, session: &Session) -> Result<Vec<String>, CliError> {
         let what = format!("CRDs of {}", quote(name));
-        let (api, page) = (self.crds::<CrdSpec>(), of_extensions(Some(name)));
+        let (api, page) = (self.crds::<CrdFields>(), of_extensions(Some(name)));
         let found = self.call(&what, api.list_metadata(&page), session).await?;
         Ok(found.into_iter().map(|crd| crd.name_any()).collect())
     }
 
     /// Kinds that extensions define, by name of the extension.
     async fn owned(&self, session: &Session) -> Result<BTreeMap<String, BTreeSet<Gvk>>, CliError> {
-        let api = &self.crds::<CrdSpec>();
+        let api = &self.crds::<CrdFields>();
         let list = |page| async move {
             self.call("the kinds that extensions define", api.list(&page), session).await
         };

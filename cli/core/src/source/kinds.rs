@@ -13,7 +13,7 @@ use olm_runtime::cluster::{describe, list_all, within_deadline};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::cluster::Cluster;
+use super::cluster::ClusterConnection;
 use crate::error::CliError;
 use crate::session::Session;
 
@@ -32,7 +32,7 @@ pub struct ApiKind {
     pub resource: String,
     /// Served versions.
     pub versions: Vec<String>,
-    /// `Namespaced` or `Cluster`.
+    /// `Namespaced` or `ClusterConnection`.
     pub scope: String,
 }
 
@@ -93,7 +93,7 @@ impl OwnedKind {
     }
 }
 
-impl Cluster {
+impl ClusterConnection {
     /// CRDs, with the fields of `S`.
     pub fn crds<S>(&self) -> Api<Object<S, NotUsed>>
     where

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use olm_fbc::{Duplicates, Meta};
 use olm_version::quote;
 
-pub use cluster::{Cluster, ClusterArgs};
+pub use cluster::{ClusterArgs, ClusterConnection};
 pub use directory::DirectoryFolder;
 pub use image::{ImageArgs, tagged_reference, temporary_directory};
 pub use kinds::{ApiKind, Crd, OwnedKind, listed, of_extensions, owner};
@@ -119,7 +119,7 @@ pub struct Access {
 
 impl Access {
     /// The same flags with this connection to the cluster.
-    pub fn connected_to(&self, cluster: &Arc<Cluster>) -> Self {
+    pub fn connected_to(&self, cluster: &Arc<ClusterConnection>) -> Self {
         Self { images: self.images.clone(), cluster: self.cluster.connected_to(cluster) }
     }
 
@@ -249,7 +249,7 @@ fn read_folder(
         accept(catalog, &place, meta, sink)
     };
     let (mut is_refused, mut warnings) = (false, Vec::new());
-    let read = olm_fbc::load_authored::<CliError>(folder, &olm_fbc::Limits::default(), &mut |meta| {
+    let read = olm_fbc::load_authored::<CliError>(folder, &olm_fbc::LoadLimits::default(), &mut |meta| {
         warnings.extend(olm_fbc::repeated_key_warnings(&meta).map(|finding| finding.to_string()));
         pass(meta).inspect_err(|_| is_refused = true)
     });

@@ -9,7 +9,7 @@ use olm_platform::{Facts, cluster_version};
 use olm_runtime::cluster::present;
 use olm_version::quote;
 
-use super::Cluster;
+use super::ClusterConnection;
 use crate::error::CliError;
 use crate::session::Session;
 
@@ -17,7 +17,7 @@ const CONFIG: &str = "config.openshift.io/v1";
 /// Plurals of the kinds that identify OpenShift.
 const OPENSHIFT_KINDS: [&str; 2] = ["clusterversions", "clusteroperators"];
 
-impl Cluster {
+impl ClusterConnection {
     /// Platform facts of the cluster. Values that an administrator may set with flags are not filled in.
     ///
     /// # Errors

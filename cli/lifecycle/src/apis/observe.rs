@@ -17,7 +17,7 @@ use olm_cli_core::access_level::ANY;
 use olm_cli_core::access_review::is_allowed;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{ApiKind, Cluster, Crd, OwnedKind, of_extensions, owner};
+use olm_cli_core::source::{ApiKind, ClusterConnection, Crd, OwnedKind, of_extensions, owner};
 use olm_runtime::cluster::{describe, list_all, within_deadline};
 use olm_version::quote;
 use serde::de::DeserializeOwned;
@@ -34,7 +34,7 @@ const OWN_DOMAINS: [&str; 2] = ["k8s.io", "olm.operatorframework.io"];
 
 /// Calls to the API server as the user.
 struct Reader<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a ClusterConnection,
     client: &'a Client,
     namespace: &'a str,
     session: &'a Session,
@@ -44,7 +44,11 @@ struct Reader<'a> {
 ///
 /// # Errors
 /// The namespace does not exist, OLM is not installed, or the API server does not answer.
-pub(super) async fn facts(cluster: &Cluster, namespace: &str, session: &Session) -> Result<Facts, CliError> {
+pub(super) async fn facts(
+    cluster: &ClusterConnection,
+    namespace: &str,
+    session: &Session,
+) -> Result<Facts, CliError> {
     let _step = session.progress.step("reading operators and permissions");
     let reader = Reader { cluster, client: cluster.client(), namespace, session };
     reader.check_namespace().await?;

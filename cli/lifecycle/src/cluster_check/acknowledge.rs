@@ -8,7 +8,7 @@ use olm_api::{ClusterUpgradeStatus, names};
 use olm_cli_core::change::{self, DryRun, FIELD_MANAGER};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_platform::{MinorVersion, Verdict};
 use olm_version::quote;
 use serde_json::json;
@@ -70,7 +70,7 @@ pub(super) fn with(
 /// # Errors
 /// The API server refuses it or does not answer. Another writer changed the object in the meantime.
 pub(super) async fn write(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     stored: &ClusterUpgradeStatus,
     list: &[Acknowledgement],
     dry_run: Option<DryRun>,

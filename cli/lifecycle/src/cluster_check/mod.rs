@@ -20,13 +20,13 @@ use olm_api::cluster_upgrade_status::{
 use olm_api::conditions::Status;
 use olm_api::{ClusterObjectSet, ClusterUpgradeStatus};
 use olm_cli_core::change::DryRun;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::FormatArgs;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster, ClusterArgs, ImageArgs};
-use olm_platform::{MinorVersion, Platform, Revision, Verdict, evaluate};
+use olm_cli_core::source::{Access, ClusterArgs, ClusterConnection, ImageArgs};
+use olm_platform::{ConstrainedRevision, MinorVersion, Platform, Verdict, evaluate};
 use serde::Serialize;
 
 pub(crate) use self::platform::PlatformArgs;
@@ -114,7 +114,7 @@ pub async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), Cl
     let cluster = args.cluster.connect().await?;
     let platform = args.target(args.platform.platform(cluster.platform(session).await?))?;
     let sets = cluster.object_sets(session).await?;
-    let revisions: Vec<Revision> = sets.iter().filter_map(Revision::of).collect();
+    let revisions: Vec<ConstrainedRevision> = sets.iter().filter_map(ConstrainedRevision::of).collect();
     let status = upgrade_status(&cluster, session).await?;
     let acknowledged = status.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
     let mut verdict = evaluate(&platform, acknowledged, &revisions);
@@ -168,7 +168,7 @@ impl ClusterCheckArgs {
 /// # Errors
 /// A signal arrived.
 pub(crate) async fn upgrade_status(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     session: &Session,
 ) -> Result<Option<ClusterUpgradeStatus>, CliError> {
     match cluster.upgrade_status(session).await {
@@ -191,7 +191,7 @@ pub(crate) fn blocking(verdict: &Verdict) -> BTreeSet<&str> {
 /// Upgrades of the blocking extensions. An unreadable catalog only causes a warning, because the verdict does not
 /// depend on it.
 async fn upgrades_or_warn(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     verdict: &Verdict,
     platform: &Platform,
     access: &Access,
@@ -207,7 +207,7 @@ async fn upgrades_or_warn(
         if extensions.is_empty() {
             return Ok(Vec::new());
         }
-        let controller = Controller::read(cluster, session).await?;
+        let controller = ControllerArgs::read(cluster, session).await?;
         platform_upgrades(&controller, &extensions, platform, access, session).await
     };
     match upgrades.await {
@@ -221,7 +221,7 @@ async fn upgrades_or_warn(
 }
 
 async fn removed_or_warn(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     sets: &[ClusterObjectSet],
     platform: &Platform,
     session: &Session,
@@ -236,7 +236,7 @@ impl ClusterCheck {
     fn new(
         platform: &Platform,
         verdict: &Verdict,
-        revisions: &[Revision],
+        revisions: &[ConstrainedRevision],
         upgrades: Vec<PlatformUpgrade>,
         removed_apis: Vec<RemovedApi>,
     ) -> Self {
@@ -268,7 +268,7 @@ impl ClusterCheck {
 }
 
 /// Verdict for an extension that declares no platform limit: it blocks nothing.
-fn without_constraint(revision: &Revision) -> ExtensionVerdict {
+fn without_constraint(revision: &ConstrainedRevision) -> ExtensionVerdict {
     ExtensionVerdict {
         name: revision.extension.clone(),
         bundle: revision.bundle.clone(),

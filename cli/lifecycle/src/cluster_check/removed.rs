@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use olm_api::ClusterObjectSet;
 use olm_cli_core::output::qualified;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_platform::{MinorVersion, removed_in};
 use olm_revision::content::{self, ContentPhase, resolve_as_is, secrets};
 use olm_revision::record;
@@ -30,7 +30,7 @@ pub(super) struct RemovedApi {
 /// Objects of the active revisions that `kubernetes` does not serve, sorted, and a warning for each revision whose
 /// objects cannot be read.
 pub(super) async fn removed_apis(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     sets: &[ClusterObjectSet],
     kubernetes: MinorVersion,
     session: &Session,
@@ -49,7 +49,7 @@ pub(super) async fn removed_apis(
 }
 
 /// Identities of the objects. The record on the revision needs no access to Secrets.
-async fn content(cluster: &Cluster, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, String> {
+async fn content(cluster: &ClusterConnection, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, String> {
     let Some(spec) = &set.spec else { return Ok(Vec::new()) };
     if secrets(spec, cluster.namespace()).is_empty() {
         return resolve_as_is(spec, cluster.namespace(), &Default::default());

@@ -4,7 +4,7 @@
 use olm_cli_catalog::template_check::{TemplateImage, TemplateResult, check, of_catalog};
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Cluster, ImageArgs};
+use olm_cli_core::source::{ClusterConnection, ImageArgs};
 use olm_oci::KubernetesVersion;
 use olm_platform::MinorVersion;
 use olm_version::quote;
@@ -14,7 +14,7 @@ use olm_version::quote;
 /// # Errors
 /// A signal arrived.
 pub(super) async fn warnings(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     kubernetes: MinorVersion,
     session: &Session,
 ) -> Result<Vec<String>, CliError> {

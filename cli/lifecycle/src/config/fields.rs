@@ -1,6 +1,6 @@
 //! `olm config explain`: one field of the configuration, in the manner of `kubectl explain`. Pure.
 
-use olm_bundle::{Bundle, InstallMode};
+use olm_bundle::{BundleContent, InstallMode};
 use olm_cli_core::error::CliError;
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ const DESCRIPTIONS: [(&str, &str); 19] = [
 /// # Errors
 /// The field does not exist. Names its siblings.
 pub(super) fn explain(
-    bundle: &Bundle,
+    bundle: &BundleContent,
     schema: &Value,
     path: &str,
     off: &[(&'static str, &'static str)],

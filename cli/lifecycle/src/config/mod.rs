@@ -9,14 +9,14 @@ mod fields;
 use clap::{Args, Subcommand, ValueEnum};
 use kube::ResourceExt;
 use olm_api::annotations;
-use olm_bundle::{Bundle, config_schema};
+use olm_bundle::{BundleContent, config_schema};
 use olm_cli_core::bundle_source::{self, BundleFiles};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::names::nearest;
 use olm_cli_core::output;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_version::quote;
 use serde_json::Value;
 
@@ -92,7 +92,7 @@ struct Subject {
 
 /// Configuration of one bundle.
 pub struct Configurable {
-    bundle: Bundle,
+    bundle: BundleContent,
     /// Schema with all feature gates.
     schema: Value,
     /// Disabled gate of a field, for the operator-controller of the extension.
@@ -134,7 +134,7 @@ impl Subject {
         }
         let cluster = self.access.cluster.connect().await?;
         let extension = observe::extension(&cluster, &self.name, session).await?;
-        let controller = Controller::read(&cluster, session).await?;
+        let controller = ControllerArgs::read(&cluster, session).await?;
         let image = match installed_image(&cluster, &extension.name_any(), session).await? {
             Some(image) => image,
             None => {
@@ -154,7 +154,7 @@ fn is_bundle(name: &str) -> bool {
 
 /// Image of the newest active revision.
 async fn installed_image(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     session: &Session,
 ) -> Result<Option<String>, CliError> {
@@ -169,7 +169,7 @@ impl Configurable {
     /// # Errors
     /// The bundle is invalid.
     pub fn new(files: &BundleFiles, settings: Option<&RenderSettings>) -> Result<Self, CliError> {
-        let bundle = Bundle::load(&files.files)
+        let bundle = BundleContent::load(&files.files)
             .map_err(|error| CliError::findings(format!("{}: {error}", files.origin)))?;
         let schema = config_schema(&bundle, true, true);
         let is_on = |gate: &str| settings.is_none_or(|settings| settings.is_on(gate));

@@ -14,10 +14,12 @@ use olm_api::annotations::EXT_CRD_CHECK;
 use olm_cli_core::error::CliError;
 use olm_cli_core::names::listed;
 use olm_cli_core::output::Table;
-use olm_cli_core::report::{Case, Report, ReportArgs, Rules, Spot};
+use olm_cli_core::report::{Case, ReportArgs, RuleList, RunReport, Spot};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
-use olm_crd_safety::{Finding, Impact, Section, check, error_text, vanished_versions, without_consequences};
+use olm_crd_safety::{
+    CrdFinding, Impact, Section, check, error_text, vanished_versions, without_consequences,
+};
 use olm_finding::{Level, Rule};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -134,11 +136,11 @@ fn by_name<S: Serializer>(impact: &Impact, serializer: S) -> Result<S::Ok, S::Er
     serializer.serialize_str(impact.as_str())
 }
 
-impl From<Finding> for FindingDetails {
-    fn from(finding: Finding) -> Self {
+impl From<CrdFinding> for FindingDetails {
+    fn from(finding: CrdFinding) -> Self {
         let (line, loses_data, is_absolute) =
             (finding.to_string(), finding.loses_data(), finding.is_absolute());
-        let Finding { section, version, property, check, text, impact } = finding;
+        let CrdFinding { section, version, property, check, text, impact } = finding;
         Self {
             section: section.as_str(),
             version,
@@ -159,7 +161,7 @@ impl From<Finding> for FindingDetails {
 /// The objects cannot be read or compared, or there are findings for which operator-controller holds an upgrade.
 pub async fn run(args: CrdCheckArgs, session: &mut Session) -> Result<(), CliError> {
     if args.report.rules {
-        return args.report.print_rules("CrdRules", &Rules::new(rules::rules()), Rules::text, session);
+        return args.report.print_rules("CrdRules", &RuleList::new(rules::rules()), RuleList::text, session);
     }
     args.report.check(rules::rules())?;
     if args.old == "-" && args.new == "-" {
@@ -229,11 +231,11 @@ fn judge(
 }
 
 /// Finding that the reference does not have.
-fn ours(check: &'static str, impact: Impact, text: String) -> Finding {
-    Finding { section: Section::Crd, version: None, property: None, check, text, impact }
+fn ours(check: &'static str, impact: Impact, text: String) -> CrdFinding {
+    CrdFinding { section: Section::Crd, version: None, property: None, check, text, impact }
 }
 
-fn findings_of(old: Option<&Value>, new: Option<&Value>) -> Result<Vec<Finding>, CliError> {
+fn findings_of(old: Option<&Value>, new: Option<&Value>) -> Result<Vec<CrdFinding>, CliError> {
     new.map_or(Ok(Vec::new()), |new| check(old, new)).map_err(CliError::operational)
 }
 
@@ -249,7 +251,7 @@ pub(crate) fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> R
 
 impl CrdResult {
     /// Verdict of operator-controller, without the findings.
-    fn new(name: &str, old: Option<&Value>, new: Option<&Value>, findings: &[Finding]) -> Self {
+    fn new(name: &str, old: Option<&Value>, new: Option<&Value>, findings: &[CrdFinding]) -> Self {
         let result = match (old, new) {
             (_, None) => Verdict::OnlyInOld,
             (None, _) => Verdict::OnlyInNew,
@@ -331,7 +333,7 @@ fn advice(check: &CrdCheck) -> String {
 }
 
 /// A case for each CRD, with lines of NEW.
-fn report(check: &CrdCheck, new: &Crds) -> Report {
+fn report(check: &CrdCheck, new: &Crds) -> RunReport {
     let case = |crd: &CrdResult| {
         let spot = |finding: &FindingDetails| {
             let (version, property) = (finding.version.as_deref(), finding.property.as_deref());
@@ -348,7 +350,7 @@ fn report(check: &CrdCheck, new: &Crds) -> Report {
         let findings = crd.findings.iter().map(spot).collect();
         Case { suite: "crds".to_owned(), name: crd.name.clone(), findings }
     };
-    Report {
+    RunReport {
         tool: "olm crd-check",
         rules: rules::rules().collect(),
         fails: (!check.safe).then_some(Level::Note),

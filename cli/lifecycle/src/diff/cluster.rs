@@ -8,20 +8,20 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 use olm_api::cluster_object_set::CollisionProtection;
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_bundle::{BUILTIN_CA_ANNOTATION, Bundle, Certificates, distinct};
+use olm_bundle::{BUILTIN_CA_ANNOTATION, BundleContent, Certificates, distinct};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_plan::fields::applied;
 use olm_plan::objects::{self, ChangeKind, ObjectChange, ObjectName};
 use olm_revision::canonical::Numbers;
-use olm_revision::cluster::{Cluster as _, ClusterError, Reason};
+use olm_revision::cluster::{ApiErrorReason, Cluster as _, ClusterError};
 use olm_revision::content::{ContentObject, resolve_as_is, secrets};
 use olm_revision::fields::blocking;
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
-use olm_revision::plan::{Owner, Plan, check_body, desired, plan};
+use olm_revision::plan::{ObjectPlan, Owner, check_body, desired, plan};
 use serde_json::Value;
 
 use super::ownership::Collision;
@@ -35,7 +35,7 @@ const CONCURRENT_CALLS: usize = 8;
 /// Extension of a cluster, which is compared with a new bundle.
 pub struct ComparedExtension<'a> {
     /// Cluster with the extension.
-    pub cluster: &'a Cluster,
+    pub cluster: &'a ClusterConnection,
     /// The extension as read.
     pub extension: &'a ClusterExtension,
     /// Run of the program.
@@ -169,7 +169,7 @@ impl ComparedExtension<'_> {
 }
 
 /// Bundle identity as recorded in a revision.
-pub(super) fn identity(bundle: &Bundle) -> BundleIdentity {
+pub(super) fn identity(bundle: &BundleContent) -> BundleIdentity {
     BundleIdentity {
         name: bundle.name().to_owned(),
         package: bundle.package_name().to_owned(),
@@ -238,7 +238,7 @@ impl Comparison<'_> {
         let change = match new {
             Some(new) => self.change(name, live.as_ref(), old, new).await,
             None => {
-                let ours = live.as_ref().filter(|live| self.plan(Some(live)) != Plan::Collide);
+                let ours = live.as_ref().filter(|live| self.plan(Some(live)) != ObjectPlan::Collide);
                 ours.map(|_| objects::whole(ChangeKind::Deleted, name.clone()))
             }
         };
@@ -253,8 +253,8 @@ impl Comparison<'_> {
     ) -> Result<Result<Option<Value>, String>, CliError> {
         match self.cluster.get(&ObjectKey::of(object)).await {
             Ok(live) => Ok(Ok(live)),
-            Err(error) if error.reason == Reason::UnknownKind => Ok(Ok(None)),
-            Err(error) if error.reason == Reason::Rejected => Ok(Err(error.message)),
+            Err(error) if error.reason == ApiErrorReason::UnknownKind => Ok(Ok(None)),
+            Err(error) if error.reason == ApiErrorReason::Rejected => Ok(Err(error.message)),
             Err(error) => Err(CliError::operational(format!("{name}: {error}"))),
         }
     }
@@ -276,7 +276,7 @@ impl Comparison<'_> {
 
     /// Collision with a live object that another extension owns.
     fn collision(&self, name: &ObjectName, live: &Value) -> Option<Collision> {
-        let collides = self.plan(Some(live)) == Plan::Collide;
+        let collides = self.plan(Some(live)) == ObjectPlan::Collide;
         Collision::of(name, live, self.extension).filter(|_| collides)
     }
 
@@ -286,7 +286,7 @@ impl Comparison<'_> {
         self.installed.owner.clone().unwrap_or_else(none)
     }
 
-    fn plan(&self, live: Option<&Value>) -> Plan {
+    fn plan(&self, live: Option<&Value>) -> ObjectPlan {
         plan(live, &self.owner(), &self.installed.siblings, &CollisionProtection::Prevent)
     }
 
@@ -311,12 +311,15 @@ impl Comparison<'_> {
         match (self.plan(live), live) {
             (_, None) => Some(match self.cluster.apply(&desired, true).await {
                 // The bundle itself may define the kind.
-                Err(error) if error.reason != Reason::UnknownKind && error.reason != Reason::NoDryRun => {
+                Err(error)
+                    if error.reason != ApiErrorReason::UnknownKind
+                        && error.reason != ApiErrorReason::NoDryRun =>
+                {
                     with_note(created(), refused(&error))
                 }
                 _ => created(),
             }),
-            (Plan::Collide, Some(live)) => {
+            (ObjectPlan::Collide, Some(live)) => {
                 let note = match self.collision(name, live) {
                     Some(collision) => format!("collision: {collision}"),
                     None => {
@@ -325,7 +328,7 @@ impl Comparison<'_> {
                 };
                 Some(with_note(objects::whole(ChangeKind::Changed, name.clone()), note))
             }
-            (Plan::AwaitDeletion, Some(_)) => {
+            (ObjectPlan::AwaitDeletion, Some(_)) => {
                 Some(with_note(created(), "it is being deleted and will be recreated".to_owned()))
             }
             (_, Some(live)) => match self.cluster.apply(&check_body(&desired, live, &owner), true).await {

@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 use clap::Args;
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
-use olm_bundle::{Bundle, config_schema};
+use olm_bundle::{BundleContent, config_schema};
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::manifest::{check_inputs, only_extension};
 use olm_cli_core::output::FormatArgs;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_plan::fields::{self, FieldChange};
 use olm_plan::objects::{self, ObjectChange};
 use olm_plan::permissions;
@@ -167,7 +167,7 @@ async fn against_cluster(new: Option<&str>, args: &DiffArgs, session: &Session) 
 /// The desired extension, with the status of the live one, and the live extension.
 async fn extensions(
     args: &DiffArgs,
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     session: &Session,
 ) -> Result<(ClusterExtension, Option<ClusterExtension>), CliError> {
     let Some(file) = &args.file else {
@@ -181,7 +181,7 @@ async fn extensions(
     Ok((desired, live))
 }
 
-fn compared_bundle(files: &BundleFiles, bundle: &Bundle) -> ComparedBundle {
+fn compared_bundle(files: &BundleFiles, bundle: &BundleContent) -> ComparedBundle {
     ComparedBundle {
         origin: files.origin.clone(),
         bundle: bundle.name().to_owned(),
@@ -191,7 +191,7 @@ fn compared_bundle(files: &BundleFiles, bundle: &Bundle) -> ComparedBundle {
 }
 
 /// Configuration schema of a bundle.
-fn accepted(bundle: &Bundle, settings: &RenderSettings) -> Value {
+fn accepted(bundle: &BundleContent, settings: &RenderSettings) -> Value {
     let options = settings.options();
     let schema = config_schema(bundle, options.deployment_config, options.multi_watch_namespaces);
     let required =

@@ -1,7 +1,7 @@
 //! Complete difference that the next revision of an extension makes on a cluster, for commands that judge it.
 
 use olm_cli_core::bundle_source::{self, BundleFiles};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::source::Access;
 use olm_plan::objects::changes;
@@ -36,7 +36,7 @@ impl ComparedExtension<'_> {
     pub(crate) async fn with_image(
         &self,
         image: &str,
-        controller: &Controller,
+        controller: &ControllerArgs,
         access: &Access,
     ) -> Result<Diff, CliError> {
         self.planned(image, controller, access).await.map(|planned| planned.diff)
@@ -50,7 +50,7 @@ impl ComparedExtension<'_> {
     pub async fn with_files(
         &self,
         files: &BundleFiles,
-        controller: &Controller,
+        controller: &ControllerArgs,
         compare: bool,
     ) -> Result<Diff, CliError> {
         match compare {
@@ -66,14 +66,18 @@ impl ComparedExtension<'_> {
     pub(crate) async fn rendered(
         &self,
         image: &str,
-        controller: &Controller,
+        controller: &ControllerArgs,
         access: &Access,
     ) -> Result<Diff, CliError> {
         let files = bundle_source::read_image(image, &access.images, self.session).await?;
         self.rendered_files(&files, controller).await
     }
 
-    async fn rendered_files(&self, files: &BundleFiles, controller: &Controller) -> Result<Diff, CliError> {
+    async fn rendered_files(
+        &self,
+        files: &BundleFiles,
+        controller: &ControllerArgs,
+    ) -> Result<Diff, CliError> {
         let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
         let settings = settings.on(self.cluster, self.session).await?;
         let Rendered { bundle, objects } = rendering::objects(files, &settings)?;
@@ -90,7 +94,7 @@ impl ComparedExtension<'_> {
     pub(crate) async fn planned(
         &self,
         image: &str,
-        controller: &Controller,
+        controller: &ControllerArgs,
         access: &Access,
     ) -> Result<PlannedBundle, CliError> {
         let files = bundle_source::read_image(image, &access.images, self.session).await?;
@@ -100,7 +104,7 @@ impl ComparedExtension<'_> {
     async fn planned_files(
         &self,
         files: &BundleFiles,
-        controller: &Controller,
+        controller: &ControllerArgs,
     ) -> Result<PlannedBundle, CliError> {
         let settings = RenderSettings::as_configured(self.extension, &controller.gates)?;
         let operator_conditions = settings.operator_condition;

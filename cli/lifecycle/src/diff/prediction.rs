@@ -5,7 +5,7 @@ use std::sync::Arc;
 use olm_api::cluster_extension::CrdUpgradeSafetyEnforcement;
 use olm_api::{ClusterExtension, annotations};
 use olm_cli_core::bundle_source::BundleFiles;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::counted;
 use olm_cli_core::progress::say;
@@ -43,7 +43,7 @@ impl ComparedExtension<'_> {
     pub(crate) async fn difference(
         &self,
         image: &str,
-        controller: &Controller,
+        controller: &ControllerArgs,
         read: impl AsyncFn(&str) -> Result<Arc<BundleFiles>, CliError>,
     ) -> Result<Result<Diff, String>, CliError> {
         let seen = async {
@@ -65,7 +65,7 @@ impl ComparedExtension<'_> {
     pub(crate) async fn predict_or_warn(
         &self,
         image: &str,
-        controller: &Controller,
+        controller: &ControllerArgs,
         compare: bool,
         access: &Access,
     ) -> Result<Prediction, CliError> {

@@ -4,7 +4,7 @@ use olm_api::ClusterObjectSet;
 use olm_api::conditions::{reasons, types};
 use serde::Serialize;
 
-use crate::status::tree::{RevisionState, Stage};
+use crate::status::tree::{RevisionState, RolloutStage};
 
 /// Digest characters that suffice to tell images apart.
 const SHORT_DIGEST: usize = 12;
@@ -103,13 +103,15 @@ pub fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
 }
 
 fn outcome(state: &RevisionState, is_installed: bool) -> String {
-    let is_in_progress =
-        matches!(state.stage, Stage::Deleting | Stage::Archiving | Stage::Blocked | Stage::Retrying);
+    let is_in_progress = matches!(
+        state.stage,
+        RolloutStage::Deleting | RolloutStage::Archiving | RolloutStage::Blocked | RolloutStage::Retrying
+    );
     match state.stage {
-        Stage::Archived if !state.succeeded => "Abandoned".to_owned(),
-        Stage::Archived => "Superseded".to_owned(),
+        RolloutStage::Archived if !state.succeeded => "Abandoned".to_owned(),
+        RolloutStage::Archived => "Superseded".to_owned(),
         _ if is_installed && !is_in_progress => "Installed".to_owned(),
-        Stage::Succeeded => "Superseded".to_owned(),
+        RolloutStage::Succeeded => "Superseded".to_owned(),
         stage => format!("{stage:?}"),
     }
 }

@@ -6,7 +6,7 @@ use kube::api::Api;
 use olm_api::ClusterExtension;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_version::quote;
 
 use super::extension::{differences, package};
@@ -96,7 +96,7 @@ pub fn require_same(existing: &ClusterExtension, desired: &ClusterExtension) -> 
 /// # Errors
 /// The API server does not answer, the namespace is being deleted, or it does not exist and may not be created.
 pub async fn check_namespace(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     namespace: &str,
     may_create: bool,
     session: &Session,

@@ -12,13 +12,13 @@ use clap::Args;
 use kube::ResourceExt;
 use olm_api::{ClusterExtension, annotations};
 use olm_cli_core::change::{self, ChangeArgs, ChangeFormat};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::manifest;
 use olm_cli_core::output::Fields;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_core::version_expression;
 use olm_resolve::UpgradeScope;
 use olm_version::Version;
@@ -105,8 +105,8 @@ pub struct InstallArgs {
 /// Inputs of the choice.
 struct InstallContext<'a> {
     args: &'a InstallArgs,
-    cluster: &'a Cluster,
-    controller: Controller,
+    cluster: &'a ClusterConnection,
+    controller: ControllerArgs,
 }
 
 /// Runs the command.
@@ -135,7 +135,7 @@ pub async fn run(args: InstallArgs, session: &mut Session) -> Result<(), CliErro
     if let Some(name) = &args.catalog {
         cluster.served(Some(name), session).await?;
     }
-    let controller = Controller::read(&cluster, session).await?;
+    let controller = ControllerArgs::read(&cluster, session).await?;
     let context = InstallContext { args: &args, cluster: &cluster, controller };
     if args.with_dependencies {
         let plan = PlanContext {

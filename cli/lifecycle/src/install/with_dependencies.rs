@@ -6,12 +6,12 @@
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_cli_core::change::{self, ChangeArgs, ChangeFormat, WrittenObject};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::Fields;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_version::quote;
 
 use super::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
@@ -23,8 +23,8 @@ use crate::rollout::{self, ExpectedState, PlanProgress};
 
 /// Inputs of a plan.
 pub(crate) struct PlanContext<'a> {
-    pub(crate) cluster: &'a Cluster,
-    pub(crate) controller: &'a Controller,
+    pub(crate) cluster: &'a ClusterConnection,
+    pub(crate) controller: &'a ControllerArgs,
     /// All extensions of the cluster.
     pub(crate) extensions: &'a [ClusterExtension],
     pub(crate) access: &'a Access,

@@ -12,15 +12,15 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{Api, ResourceExt};
 use olm_api::annotations::EXT_RETRY_REQUESTED_AT as RETRY;
 use olm_api::{ClusterExtension, ClusterObjectSet, OperatorCondition};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::{Fields, FormatArgs};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_plan::Target;
 use olm_request::{
-    ExtensionRules, HoldCause, PlannedChange, RolledBackContent, Settings, replaced_operator, upgrade_blocker,
+    DraftChange, ExtensionRules, HoldCause, RolledBackContent, Settings, replaced_operator, upgrade_blocker,
 };
 use olm_runtime::cluster::present;
 use serde::Serialize;
@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use self::recorded::RecordedChanges;
 use crate::diff::{ComparedExtension, Diff};
-use crate::resolve::{Choice, choose_as};
+use crate::resolve::{ResolvedBundle, choose_as};
 use crate::status::observe;
 
 /// First lines of the command's help.
@@ -138,13 +138,13 @@ pub async fn run(args: PlanArgs, session: &mut Session) -> Result<(), CliError> 
 /// # Errors
 /// No bundle can be chosen, or the bundle or the cluster cannot be read.
 pub(crate) async fn report(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     access: &Access,
     session: &Session,
-) -> Result<(PlanReport, Choice), CliError> {
+) -> Result<(PlanReport, ResolvedBundle), CliError> {
     let name = extension.name_any();
-    let controller = Controller::read(cluster, session).await?;
+    let controller = ControllerArgs::read(cluster, session).await?;
     let choice = choose_as(&controller, extension, &["cluster".to_owned()], access, session).await?;
     let compared = ComparedExtension { cluster, extension, session };
     let planned = compared.planned(&choice.image, &controller, access).await?;
@@ -194,7 +194,7 @@ pub(crate) async fn report(
 
 /// Objects of the newest active revision. `None`, with a warning, if they cannot be read.
 async fn newest_objects(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     sets: &[ClusterObjectSet],
     session: &Session,
 ) -> Result<Option<Vec<Value>>, CliError> {
@@ -210,7 +210,7 @@ async fn newest_objects(
 
 /// Report of the operator that prevents its replacement. `content` are the objects of the newest revision.
 async fn blocker(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     sets: &[ClusterObjectSet],
     content: Option<&[Value]>,
@@ -235,7 +235,7 @@ async fn blocker(
 /// State of the plan at the time `now`, and the next opening of a window that it waits for.
 fn state(
     rules: &ExtensionRules,
-    change: &PlannedChange,
+    change: &DraftChange,
     is_applied: bool,
     now: Timestamp,
 ) -> (PlanState, Option<String>) {
@@ -309,8 +309,7 @@ mod tests {
     #[test]
     fn state_of_plan_follows_the_annotations() {
         let digest = format!("sha256:{}", "a".repeat(64));
-        let change =
-            PlannedChange { digest: digest.clone(), changes_bundle: true, ..PlannedChange::default() };
+        let change = DraftChange { digest: digest.clone(), changes_bundle: true, ..DraftChange::default() };
         let now: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
         let of = |annotations: &[(&str, &str)], is_applied| {
             let prefix = annotations::EXT_PREFIX;
@@ -329,7 +328,7 @@ mod tests {
         let opens = Some("2026-11-21T22:00:00Z".to_owned());
         assert_eq!(of(&[manual, ("approved", &digest), closed], false), (PlanState::OutsideWindow, opens));
 
-        let change = PlannedChange { blocker: Some("migrating".to_owned()), ..change };
+        let change = DraftChange { blocker: Some("migrating".to_owned()), ..change };
         let blocked = state(&ExtensionRules::default(), &change, false, now);
         assert_eq!(blocked, (PlanState::OperatorNotUpgradeable, None));
     }

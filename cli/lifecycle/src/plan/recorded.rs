@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt};
 use olm_api::conditions::{reasons, types};
-use olm_api::extension_plan::{Plan, PlannedObject};
+use olm_api::extension_plan::{PlannedObject, PlannedRevision};
 use olm_api::text::one_line;
 use olm_api::{ClusterExtension, ExtensionPlan, labels, names};
 use olm_cli_core::change::{self, DryRun, FIELD_MANAGER, WriteResult, WrittenObject};
@@ -14,8 +14,8 @@ use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::qualified;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
-use olm_request::{ExtensionRules, HeldMessage, PlannedChange, Settings};
+use olm_cli_core::source::ClusterConnection;
+use olm_request::{DraftChange, ExtensionRules, HeldMessage, Settings};
 use olm_runtime::cluster::present;
 use olm_version::quote;
 use serde::Serialize;
@@ -38,7 +38,7 @@ pub(crate) struct RecordedChanges {
 /// # Errors
 /// A signal arrived.
 pub(super) async fn find(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     session: &Session,
 ) -> Result<Option<ExtensionPlan>, CliError> {
@@ -75,12 +75,12 @@ pub(super) fn report(object: &ExtensionPlan, extension: &ClusterExtension) -> Pl
         rules.approval = rules.approval.approving(&plan.digest);
     }
     // The object exists because its plan was held. So values that it does not record are those of a held plan.
-    let change = PlannedChange {
+    let change = DraftChange {
         digest: plan.digest.clone(),
         changes_bundle: true,
         gains_permissions: !plan.permissions_gained.is_empty(),
         blocker: blocker(extension, &plan),
-        ..PlannedChange::default()
+        ..DraftChange::default()
     };
     let (state, opens) = state(&rules, &change, false, Timestamp::now());
     PlanReport {
@@ -105,7 +105,7 @@ pub(super) fn report(object: &ExtensionPlan, extension: &ClusterExtension) -> Pl
 }
 
 /// Report of the operator against the plan, according to the condition of the extension.
-fn blocker(extension: &ClusterExtension, plan: &Plan) -> Option<String> {
+fn blocker(extension: &ClusterExtension, plan: &PlannedRevision) -> Option<String> {
     let condition = extension.condition(types::UPGRADE_AVAILABLE)?;
     let held = HeldMessage::parse(&condition.message).filter(|held| held.digest == plan.digest)?;
     let blocker = held.next(&plan.summary)?;
@@ -117,7 +117,7 @@ fn blocker(extension: &ClusterExtension, plan: &Plan) -> Option<String> {
 /// # Errors
 /// The API server refuses the write or does not answer.
 pub(super) async fn approve(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     object: &ExtensionPlan,
     dry_run: Option<DryRun>,
     session: &Session,

@@ -4,7 +4,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::names::is_label;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{ApiKind, Cluster};
+use olm_cli_core::source::{ApiKind, ClusterConnection};
 use olm_version::quote;
 
 use crate::status::observe;
@@ -15,7 +15,7 @@ use crate::status::observe;
 /// # Errors
 /// The extension does not exist, or has no such APIs. The caller may not list them and names none.
 pub(super) async fn provided(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     named: &[String],
     session: &Session,

@@ -1,6 +1,6 @@
 //! Rendering of permissions as roles for `kubectl apply`, or as a table. Pure.
 
-use olm_bundle::rights::{Rule, Scoped};
+use olm_bundle::rights::{RbacRule, Scoped};
 use olm_cli_core::output::Table;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ pub(super) fn documents(name: &str, rights: &Scoped, namespace: &str, account: O
 /// Roles named `name` that operator-controller of `hardened.yaml` needs in addition to those of its install file: a labeled
 /// ClusterRole, and in each namespace a RoleBinding of the ClusterRole with the rules `shipped`, and a Role with the others.
 /// `system` is the namespace of operator-controller.
-pub(super) fn additions(name: &str, rights: &Scoped, shipped: &[Rule], system: &str) -> Vec<Value> {
+pub(super) fn additions(name: &str, rights: &Scoped, shipped: &[RbacRule], system: &str) -> Vec<Value> {
     let mut documents = Vec::new();
     for (scope, rules) in rights {
         let Some(namespace) = scope else {
@@ -47,10 +47,10 @@ pub(super) fn additions(name: &str, rights: &Scoped, shipped: &[Rule], system: &
             continue;
         };
         let namespaced = namespaced_binding(namespace, system);
-        let is_shipped = |rule: &&Rule| {
+        let is_shipped = |rule: &&RbacRule| {
             namespaced.is_some() && rule.rights().all(|right| shipped.iter().any(|rule| rule.allows(&right)))
         };
-        let rest: Vec<&Rule> = rules.iter().filter(|rule| !is_shipped(rule)).collect();
+        let rest: Vec<&RbacRule> = rules.iter().filter(|rule| !is_shipped(rule)).collect();
         documents.extend(namespaced.clone());
         if !rest.is_empty() {
             documents.push(json!({"apiVersion": API_VERSION, "kind": "Role",
@@ -65,7 +65,7 @@ pub(super) fn additions(name: &str, rights: &Scoped, shipped: &[Rule], system: &
 pub(super) fn table(rights: &Scoped) -> String {
     let mut table = Table::new(&["NAMESPACE", "API GROUP", "RESOURCES", "NAMES", "VERBS"]);
     for (scope, rules) in rights {
-        for Rule { api_groups, resources, resource_names, non_resource_urls, verbs } in rules {
+        for RbacRule { api_groups, resources, resource_names, non_resource_urls, verbs } in rules {
             let joined = |texts: &mut dyn Iterator<Item = &String>| {
                 texts.map(String::as_str).collect::<Vec<_>>().join(",")
             };
@@ -90,7 +90,7 @@ mod tests {
     #[test]
     fn additions_are_labeled_and_bound_to_operator_controller() {
         let rule = |resource: &str, verb: &str| {
-            Rule::of(&json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]}))
+            RbacRule::of(&json!({"apiGroups": [""], "resources": [resource], "verbs": [verb]}))
         };
         let scope = |namespace: &str| Some(namespace.to_owned());
         let rights = Scoped::from([

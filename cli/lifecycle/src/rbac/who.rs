@@ -6,7 +6,7 @@ use kube::api::{Api, ListParams};
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{FormatArgs, Table};
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{ApiKind, Cluster, ClusterArgs, listed};
+use olm_cli_core::source::{ApiKind, ClusterArgs, ClusterConnection, listed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: WhoArgs, session: &mut Session) -> Result<(), CliE
 
 /// Reader of roles and bindings.
 struct Reader<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a ClusterConnection,
     namespace: Option<&'a str>,
     unreadable: Vec<String>,
 }

@@ -2,7 +2,7 @@
 //!
 //! The errors themselves are those of operator-controller (docs/design/bundles.md#configuration-errors).
 
-use olm_bundle::{Bundle, InstallMode, config_schema};
+use olm_bundle::{BundleContent, InstallMode, config_schema};
 use olm_cli_core::names::nearest;
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ const DEPLOYMENTS: &str = "deploymentConfig";
 /// Fields that a disabled feature gate refuses, with the gate. Bundles that support AllNamespaces accept
 /// `watchNamespace` without a gate (docs/design/bundles.md#watched-namespaces).
 pub(crate) fn refused_fields(
-    bundle: &Bundle,
+    bundle: &BundleContent,
     is_on: impl Fn(&str) -> bool,
 ) -> Vec<(&'static str, &'static str)> {
     let modes = bundle.install_modes();
@@ -37,7 +37,7 @@ pub(crate) fn refused_fields(
 
 /// One hint for each field of `config` that has no effect or is refused, and one for a gate that the bundle itself
 /// needs. `is_on` tells the value of a feature gate.
-pub(crate) fn hints(bundle: &Bundle, config: &Value, is_on: impl Fn(&str) -> bool) -> Vec<String> {
+pub(crate) fn hints(bundle: &BundleContent, config: &Value, is_on: impl Fn(&str) -> bool) -> Vec<String> {
     let schema = config_schema(bundle, true, true);
     let mut hints = Vec::new();
     if bundle.has_api_services() && !is_on(OWNED_API_SERVICES) {
@@ -55,7 +55,7 @@ pub(crate) fn hints(bundle: &Bundle, config: &Value, is_on: impl Fn(&str) -> boo
 }
 
 struct Walk<'a> {
-    bundle: &'a Bundle,
+    bundle: &'a BundleContent,
     schema: &'a Value,
     hints: Vec<String>,
 }
@@ -113,11 +113,11 @@ pub(crate) mod tests {
 
     use super::*;
 
-    pub(crate) fn bundle(modes: &[&str]) -> Bundle {
+    pub(crate) fn bundle(modes: &[&str]) -> BundleContent {
         bundle_with(modes, json!({}))
     }
 
-    fn bundle_with(modes: &[&str], api_services: Value) -> Bundle {
+    fn bundle_with(modes: &[&str], api_services: Value) -> BundleContent {
         let modes: Vec<Value> = modes.iter().map(|mode| json!({"type": mode, "supported": true})).collect();
         let csv = json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
             "metadata": {"name": "lamp.v1.0.0"}, "spec": {"version": "1.0.0", "installModes": modes,
@@ -129,7 +129,7 @@ pub(crate) mod tests {
             .into_iter()
             .map(|(path, content)| (path.to_owned(), content.to_string().into_bytes()))
             .collect();
-        Bundle::load(&files).unwrap()
+        BundleContent::load(&files).unwrap()
     }
 
     #[test]

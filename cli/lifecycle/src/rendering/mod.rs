@@ -7,7 +7,7 @@ pub(crate) mod schema_fields;
 mod settings;
 
 use olm_api::ClusterExtension;
-use olm_bundle::{Bundle, install_checks};
+use olm_bundle::{BundleContent, install_checks};
 use olm_cli_core::bundle_source::BundleFiles;
 use olm_cli_core::error::CliError;
 use olm_cli_core::manifest::only_extension;
@@ -40,7 +40,7 @@ pub(crate) async fn extension(
 #[derive(Debug)]
 pub struct Rendered {
     /// The bundle as loaded.
-    pub bundle: Bundle,
+    pub bundle: BundleContent,
     /// Objects in the order of the renderer.
     pub objects: Vec<Value>,
 }
@@ -51,7 +51,7 @@ pub struct Rendered {
 /// [`CliError::findings`] with the message of the renderer.
 pub fn objects(files: &BundleFiles, settings: &RenderSettings) -> Result<Rendered, CliError> {
     let refused = |text: String| CliError::findings(format!("{}: {text}", files.origin));
-    let bundle = Bundle::load(&files.files).map_err(|error| refused(error.to_string()))?;
+    let bundle = BundleContent::load(&files.files).map_err(|error| refused(error.to_string()))?;
     let is_on = |gate: &str| settings.is_on(gate);
     let hints = hints::hints(&bundle, settings.config.as_ref().unwrap_or(&Value::Null), is_on);
     let objects = olm_bundle::render(&bundle, &settings.options()).map_err(|error| {

@@ -5,7 +5,7 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_request::{NamespaceSelector, SelectedNamespaces};
 use olm_revision::generate::{newest, selected_namespaces};
 
@@ -40,7 +40,7 @@ impl RenderSettings {
     /// The API server does not answer.
     pub(super) async fn with_namespaces_of(
         mut self,
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         session: &Session,
     ) -> Result<Self, CliError> {
         let Some(selector) = self.selector() else { return Ok(self) };

@@ -2,12 +2,12 @@
 
 use clap::{Args, ValueEnum};
 use olm_api::ClusterExtension;
-use olm_bundle::{Bundle, Certificates, RenderOptions, SYSTEM_NAMESPACE};
+use olm_bundle::{BundleContent, Certificates, RenderOptions, SYSTEM_NAMESPACE};
 use olm_cli_core::error::CliError;
 use olm_cli_core::manifest;
 use olm_cli_core::names::is_label;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_request::{ExtensionRules, Settings};
 use olm_runtime::gates::{FeatureGates, Gate, Stage};
 use olm_version::quote;
@@ -194,7 +194,7 @@ impl RenderSettings {
     ///
     /// # Errors
     /// The API server does not answer.
-    pub async fn on(mut self, cluster: &Cluster, session: &Session) -> Result<Self, CliError> {
+    pub async fn on(mut self, cluster: &ClusterConnection, session: &Session) -> Result<Self, CliError> {
         self.system_namespace = cluster.namespace().to_owned();
         if self.operator_condition {
             self.operator_condition = cluster.serves_operator_conditions(session).await?;
@@ -219,7 +219,7 @@ impl RenderSettings {
     }
 
     /// Warnings about the namespace, and about configuration without effect.
-    pub(crate) fn warnings(&self, bundle: &Bundle) -> Vec<String> {
+    pub(crate) fn warnings(&self, bundle: &BundleContent) -> Vec<String> {
         let config = self.config.as_ref();
         let mut warnings =
             config.map(|config| olm_bundle::config_warnings(bundle, config)).unwrap_or_default();

@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_api::ClusterExtension;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::Access;
 use olm_request::request;
-use olm_resolve::{Catalog, Request, Resolved, Verdict, required_members, resolve};
+use olm_resolve::{Catalog, Request, RequirementVerdict, Resolved, required_members, resolve};
 
 use super::query::Query;
 use super::routes::{Environment, UpgradeStep};
@@ -43,7 +43,7 @@ pub(crate) struct AvailableUpgrade {
 /// # Errors
 /// A catalog cannot be read, or a request is invalid.
 pub(crate) async fn available_upgrades(
-    controller: &Controller,
+    controller: &ControllerArgs,
     extensions: &[ClusterExtension],
     access: &Access,
     session: &Session,
@@ -89,7 +89,7 @@ fn upgrade(
         return None;
     }
     let met = resolved.requirements.iter().filter_map(|one| match &one.verdict {
-        Verdict::Met { by, external: false } => Some(by.clone()),
+        RequirementVerdict::Met { by, external: false } => Some(by.clone()),
         _ => None,
     });
     Some(AvailableUpgrade {

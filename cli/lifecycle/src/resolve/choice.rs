@@ -2,7 +2,7 @@
 
 use olm_api::ClusterExtension;
 use olm_cli_catalog::graph_decision::is_candidate;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
@@ -21,7 +21,7 @@ use crate::rendering::RenderSettings;
 
 /// Chosen bundle.
 #[derive(Debug)]
-pub struct Choice {
+pub struct ResolvedBundle {
     /// Name of the bundle.
     pub bundle: String,
     /// Version, without the release if the controller shows it apart.
@@ -64,17 +64,20 @@ pub(crate) async fn choose(
 /// # Errors
 /// Errors of [`choose`].
 pub async fn choose_as(
-    controller: &Controller,
+    controller: &ControllerArgs,
     extension: &ClusterExtension,
     sources: &[String],
     access: &Access,
     session: &Session,
-) -> Result<Choice, CliError> {
+) -> Result<ResolvedBundle, CliError> {
     Resolver::read(controller, extension, sources, access, session).await?.choose(extension)
 }
 
 /// Rules according to the configuration of the cluster's controller.
-pub(super) fn rules_of(controller: &Controller, extension: &ClusterExtension) -> Result<RuleArgs, CliError> {
+pub(super) fn rules_of(
+    controller: &ControllerArgs,
+    extension: &ClusterExtension,
+) -> Result<RuleArgs, CliError> {
     let settings = RenderSettings::as_configured(extension, &controller.gates)?;
     Ok(RuleArgs::of_controller(settings.gates(), controller.dependency_mode, controller.upgrade_scope))
 }
@@ -93,7 +96,7 @@ impl Resolver {
     /// # Errors
     /// A catalog cannot be read, or the request is invalid.
     pub async fn read(
-        controller: &Controller,
+        controller: &ControllerArgs,
         extension: &ClusterExtension,
         sources: &[String],
         access: &Access,
@@ -123,11 +126,11 @@ impl Resolver {
     ///
     /// # Errors
     /// No bundle can be chosen.
-    pub fn choose(&self, extension: &ClusterExtension) -> Result<Choice, CliError> {
+    pub fn choose(&self, extension: &ClusterExtension) -> Result<ResolvedBundle, CliError> {
         let (query, answer) = self.answer(extension, false)?;
         let text = answer_text(&answer);
         match answer.chosen {
-            Some(chosen) => Ok(Choice {
+            Some(chosen) => Ok(ResolvedBundle {
                 bundle: chosen.bundle,
                 version: chosen.version,
                 release: chosen.release,

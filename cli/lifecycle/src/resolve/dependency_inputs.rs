@@ -9,10 +9,11 @@ use olm_api::ClusterExtension;
 use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_fbc::Property;
 use olm_request::{
-    ClusterState, GroupMember, Installed, ServedApis, newest, owner, policy, providers, rolling_out, step,
+    ClusterState, ExtensionBundle, GroupMember, ServedApis, newest, owner, policy, providers, rolling_out,
+    step,
 };
 use olm_resolve::{CatalogSelector, DependencyMode, GroupStep, Gvk, Provider};
 use olm_solve::{InstalledExtension, PackageConstraints, SolverInput, SourceCatalog};
@@ -37,7 +38,7 @@ struct Extension {
     /// Resolution request of the extension.
     query: Query,
     /// Installed bundle.
-    has: Installed,
+    has: ExtensionBundle,
     /// Bundle of the revision that rolls out, if any.
     moved: Option<Provider>,
     /// `true` if other changes must not break its dependencies.
@@ -77,7 +78,7 @@ impl DependencyInputs {
     /// # Errors
     /// The API server does not answer.
     pub(super) async fn of_cluster(
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         rules: &RuleArgs,
         session: &Session,
     ) -> Result<Self, CliError> {
@@ -89,15 +90,15 @@ impl DependencyInputs {
             objects.into_iter().map(|object| (object.name_any(), object)).collect();
         let mut extensions = Vec::new();
         for (name, set) in newest(&sets) {
-            let (has, faults) = Installed::read(set);
+            let (has, faults) = ExtensionBundle::read(set);
             for fault in faults {
                 say(&format!(
                     "warning: {}: {fault}; dependencies are checked without these properties",
                     set.name_any()
                 ));
             }
-            let moved =
-                rolling_out(&sets, set).map(|set| Installed::read(set).0.provider(&ServedApis::default()));
+            let moved = rolling_out(&sets, set)
+                .map(|set| ExtensionBundle::read(set).0.provider(&ServedApis::default()));
             extensions.push(Extension { moved, ..Extension::of_cluster(has, objects.get(name), rules)? });
         }
         Ok(Self { extensions, owners, served })
@@ -201,14 +202,15 @@ impl Extension {
     fn described(query: Query, catalogs: &Catalogs) -> Option<Self> {
         let bundle = query.installed.clone()?;
         let properties = offered(query.package(), &bundle.name, catalogs);
-        let has = Installed::new(query.name().to_owned(), query.package().to_owned(), bundle, properties);
+        let has =
+            ExtensionBundle::new(query.name().to_owned(), query.package().to_owned(), bundle, properties);
         let protected = query.rules.settings.dependencies == DependencyMode::Check;
         Some(Self { query, has, moved: None, protected })
     }
 
     /// Extension of the cluster. If its object is deleted but a revision remains, it has no constraints.
     fn of_cluster(
-        has: Installed,
+        has: ExtensionBundle,
         object: Option<&ClusterExtension>,
         rules: &RuleArgs,
     ) -> Result<Self, CliError> {
@@ -222,12 +224,12 @@ impl Extension {
     }
 
     fn for_solving(&self, served: &ServedApis, catalogs: &Catalogs) -> InstalledExtension {
-        let Self { query, has: Installed { extension, bundle, package, properties, .. }, .. } = self;
+        let Self { query, has: ExtensionBundle { extension, bundle, package, properties, .. }, .. } = self;
         // A revision records all properties only if dependencies are checked. For a plan, the catalogs provide the
         // rest.
         let offered = offered(query.package(), &bundle.name, catalogs);
         let properties = properties.iter().cloned().chain(offered).collect();
-        let has = Installed::new(extension.clone(), package.clone(), bundle.clone(), properties);
+        let has = ExtensionBundle::new(extension.clone(), package.clone(), bundle.clone(), properties);
         let counts = has.requirements.iter().filter(|one| query.rules.counts(one.property_type()));
         InstalledExtension {
             extension: has.extension.clone(),

@@ -8,8 +8,8 @@ use olm_api::{annotations, labels};
 use olm_cli_catalog::package::shown_version;
 use olm_cli_core::names::listed;
 use olm_resolve::{
-    Catalog, Held, HeldReason, Origin, PackageIndex, Request, ResolveError, UpgradePolicy, UpgradeScope,
-    resolve,
+    Catalog, Held, HeldReason, PackageIndex, Request, ResolveError, UpgradeOrigin, UpgradePolicy,
+    UpgradeScope, resolve,
 };
 use olm_version::{Constraint, quote};
 
@@ -212,7 +212,7 @@ fn versions(packages: &[&PackageIndex], request: &Request<'_>) -> Option<String>
 /// Bundles on the shortest upgrade path from `origin` to a bundle of the requested range.
 fn way(
     package: &PackageIndex,
-    origin: &Origin<'_>,
+    origin: &UpgradeOrigin<'_>,
     requested: &Constraint,
     channels: &[String],
 ) -> Option<Vec<String>> {
@@ -234,7 +234,8 @@ fn way(
                 return Some(way);
             }
             if steps < MAX_STEPS {
-                pending.push_back((Origin { name: offer.name(), version: version.clone() }, steps + 1));
+                pending
+                    .push_back((UpgradeOrigin { name: offer.name(), version: version.clone() }, steps + 1));
             }
         }
     }

@@ -36,7 +36,7 @@ use self::answer_text::text;
 pub(crate) use self::available::{AvailableUpgrade, AvailableUpgrades, available_upgrades};
 use self::catalogs::{Catalogs, Reading};
 pub use self::choice::{AllowedVersions, Resolver, choose_as};
-pub(crate) use self::choice::{Choice, choose};
+pub(crate) use self::choice::{ResolvedBundle, choose};
 use self::dependency_inputs::{DependencyInputs, split_with};
 use self::plan::Printing;
 pub(crate) use self::plan::{InstallPlan, PlannedExtension, plan_as};

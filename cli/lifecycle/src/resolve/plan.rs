@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec};
 use olm_api::{ClusterExtension, LabelSelector, annotations, labels};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::manifest::API_VERSION;
 use olm_cli_core::output::{Format, yaml};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::Access;
-use olm_solve::{Change, Conflict, Plan, SolveError, Step, solve};
+use olm_solve::{Change, ChangePlan, ChangeStep, Conflict, SolveError, solve};
 use serde::Serialize;
 
 use super::catalogs::Catalogs;
@@ -38,7 +38,7 @@ pub(super) struct Printing<'a> {
 #[derive(Debug, Serialize)]
 struct Document<'a> {
     #[serde(flatten)]
-    plan: Option<&'a Plan>,
+    plan: Option<&'a ChangePlan>,
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict: Option<&'a Conflict>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,7 +79,7 @@ fn solved(
     catalogs: &Catalogs,
     dependencies: &DependencyInputs,
     session: &Session,
-) -> Result<Plan, SolveError> {
+) -> Result<ChangePlan, SolveError> {
     let (sources, faults) = catalogs.for_solving();
     for fault in faults {
         say(&format!("warning: skipped: {fault}"));
@@ -117,7 +117,7 @@ pub(crate) struct PlannedExtension {
 /// # Errors
 /// A source cannot be read, no plan exists, or it is not found in time.
 pub(crate) async fn plan_as(
-    controller: &Controller,
+    controller: &ControllerArgs,
     extension: &ClusterExtension,
     sources: &[String],
     access: &Access,
@@ -181,7 +181,7 @@ fn code(error: &SolveError) -> Code {
 
 /// ClusterExtensions of a plan, to be applied in this order.
 fn manifests(
-    plan: &Plan,
+    plan: &ChangePlan,
     queries: &[Query],
     dependencies: &DependencyInputs,
     namespace: Option<&str>,
@@ -198,13 +198,13 @@ fn manifests(
 
 /// Changes of a plan by step, with the extensions that make them.
 fn written<'a>(
-    plan: &'a Plan,
+    plan: &'a ChangePlan,
     queries: &[Query],
     dependencies: &DependencyInputs,
     namespace: Option<&str>,
 ) -> Vec<Vec<(&'a Change, Manifest)>> {
     let dependent: BTreeSet<&str> = plan.requirements.iter().map(|met| met.bundle.as_str()).collect();
-    let step = |step: &'a Step| {
+    let step = |step: &'a ChangeStep| {
         // Members of a group wait for each other. In mode Check they would deadlock.
         let mode = if step.changes.len() > 1 { "Report" } else { "Check" };
         let change = |change: &'a Change| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use olm_api::ClusterExtension;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::Access;
@@ -65,7 +65,7 @@ impl Environment {
     /// # Errors
     /// A catalog cannot be read, or a request is invalid.
     pub(super) async fn read(
-        controller: &Controller,
+        controller: &ControllerArgs,
         extensions: &[ClusterExtension],
         access: &Access,
         session: &Session,
@@ -98,7 +98,7 @@ impl Environment {
 /// # Errors
 /// A catalog cannot be read, or a request is invalid.
 pub(crate) async fn platform_upgrades(
-    controller: &Controller,
+    controller: &ControllerArgs,
     extensions: &[ClusterExtension],
     platform: &Platform,
     access: &Access,

@@ -15,11 +15,11 @@ use clap::Args;
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::change::{self, ChangeArgs, ChangeFormat, DryRun, WrittenObject};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_revision::generate::BundleIdentity;
 
 use self::plan::Plan;
@@ -28,7 +28,7 @@ use self::target::{RollbackTarget, target};
 use crate::diff::{ComparedExtension, Diff, collision_error};
 use crate::history::records;
 use crate::install::print_warnings;
-use crate::resolve::{Choice, choose_as};
+use crate::resolve::{ResolvedBundle, choose_as};
 use crate::rollout;
 use crate::status::observe;
 use crate::status::tree::{RevisionState, installed};
@@ -126,7 +126,7 @@ pub async fn run(args: RollbackArgs, session: &mut Session) -> Result<(), CliErr
 /// Requested rollback.
 pub struct RollbackRequest<'a> {
     /// Cluster with the extension.
-    pub cluster: &'a Cluster,
+    pub cluster: &'a ClusterConnection,
     /// Name of the extension.
     pub name: &'a str,
     /// Revision or version. `None` for the newest possible target.
@@ -147,7 +147,7 @@ pub struct PreparedRollback {
     /// The extension as read.
     pub live: ClusterExtension,
     /// Bundle to return to.
-    pub choice: Choice,
+    pub choice: ResolvedBundle,
     /// Changes, or the reason for which they cannot be determined.
     pub diff: Result<Diff, String>,
     /// Other source of the compared objects, if the bundle image cannot be read.
@@ -173,7 +173,7 @@ impl RollbackRequest<'_> {
         let sets = observe::revisions(cluster, name, session).await?;
         let target = target(name, self.to, &records(&sets))?;
         let mut plan = Plan::new(&live, &target, &sets);
-        let controller = Controller::read(cluster, session).await?;
+        let controller = ControllerArgs::read(cluster, session).await?;
         let choice = self.choice(&controller, &target, &plan.desired).await?;
         let compared = ComparedExtension { cluster, extension: &plan.desired, session };
         let seen = compared.difference(&choice.image, &controller, read).await?;
@@ -200,10 +200,10 @@ impl RollbackRequest<'_> {
     /// Bundle that operator-controller will choose.
     async fn choice(
         &self,
-        controller: &Controller,
+        controller: &ControllerArgs,
         target: &RollbackTarget,
         desired: &ClusterExtension,
-    ) -> Result<Choice, CliError> {
+    ) -> Result<ResolvedBundle, CliError> {
         let version = &target.version;
         let chosen = choose_as(controller, desired, self.catalogs, self.access, self.session).await;
         let choice = chosen.map_err(|failure| match failure {
@@ -278,7 +278,7 @@ impl PreparedRollback {
     /// The API server refuses it or does not answer.
     pub async fn carry_out(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         dry_run: Option<DryRun>,
         session: &Session,
     ) -> Result<WrittenObject, CliError> {

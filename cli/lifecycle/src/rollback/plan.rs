@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::risk::Risks;
 use super::target::RollbackTarget;
 use crate::diff::{Diff, Prediction};
-use crate::resolve::Choice;
+use crate::resolve::ResolvedBundle;
 use crate::status::health::is_paused;
 use crate::status::tree::{installed, is_migrated};
 
@@ -61,7 +61,7 @@ impl Plan {
     }
 
     /// Warnings for the user.
-    pub(super) fn warnings(&self, choice: &Choice) -> Vec<String> {
+    pub(super) fn warnings(&self, choice: &ResolvedBundle) -> Vec<String> {
         let mut warnings = choice.warnings.clone();
         warnings.extend(self.target.warning.clone());
         if is_paused(&self.live) {
@@ -195,7 +195,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             warning: Some(never.clone()),
         };
-        let choice = Choice {
+        let choice = ResolvedBundle {
             bundle: "pipe.v1".to_owned(),
             version: "1.0.0".to_owned(),
             release: None,

@@ -2,7 +2,7 @@
 //! counting custom resources.
 
 use olm_api::ClusterExtension;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::losses::{Counted, custom_resources, loss};
 
@@ -67,7 +67,7 @@ impl Risks {
 }
 
 /// Counts the custom resources of each CRD that `diff` deletes, by name of the CRD.
-pub(super) async fn count(diff: &Diff, cluster: &Cluster) -> Vec<(String, Counted)> {
+pub(super) async fn count(diff: &Diff, cluster: &ClusterConnection) -> Vec<(String, Counted)> {
     let engine = KubeCluster::new(cluster.client().clone());
     let mut counted = Vec::new();
     for crd in diff.crds.iter().filter(|crd| crd.result == Verdict::OnlyInOld) {

@@ -11,7 +11,7 @@ use olm_api::annotations;
 use olm_cli_core::change::{self, ChangeArgs, Completion, Deadline, WrittenObject};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use tokio::time::Instant;
 
 pub(crate) use self::completion::cannot_complete;
@@ -66,7 +66,7 @@ impl ExpectedState {
 /// The extension cannot reach the state, does not reach it within `limit`, or a signal arrived. The change remains
 /// written in each case, and the message says so.
 pub(crate) async fn wait_for(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     target: &ExpectedState,
     limit: Duration,
     session: &Session,
@@ -83,7 +83,7 @@ pub(crate) async fn wait_for(
 /// # Errors
 /// Errors of [`wait_for`].
 pub async fn wait_or(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     target: &ExpectedState,
     remaining: &str,
     deadline: impl Into<Deadline>,
@@ -114,7 +114,7 @@ pub async fn wait_or(
 /// # Errors
 /// Errors of [`change::print`] and [`wait_for`].
 pub(crate) async fn print_and_wait(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     args: &ChangeArgs,
     summary: &str,
     written: &[WrittenObject],
@@ -134,7 +134,7 @@ pub(crate) async fn print_and_wait(
 /// # Errors
 /// Errors of [`wait_for`].
 pub(crate) async fn wait(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     args: &ChangeArgs,
     extension: &WrittenObject,
     (bundle, before): (Option<String>, Option<String>),

@@ -23,7 +23,7 @@ use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::{self, Format};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Cluster, ClusterArgs};
+use olm_cli_core::source::{ClusterArgs, ClusterConnection};
 use serde::Serialize;
 
 use self::tree::ExtensionState;
@@ -127,7 +127,11 @@ pub async fn run(args: StatusArgs, session: &mut Session) -> Result<(), CliError
     session.output.text(&text)
 }
 
-async fn read_state(cluster: &Cluster, name: Option<&str>, session: &Session) -> Result<Printed, CliError> {
+async fn read_state(
+    cluster: &ClusterConnection,
+    name: Option<&str>,
+    session: &Session,
+) -> Result<Printed, CliError> {
     match name {
         Some(name) => {
             let observed = observe::observe(cluster, name, session).await?;
@@ -144,7 +148,7 @@ async fn read_state(cluster: &Cluster, name: Option<&str>, session: &Session) ->
 /// Prints the state whenever it changes. A failed read is reported and retried.
 async fn watch(
     first: Printed,
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     args: &StatusArgs,
     session: &mut Session,
 ) -> Result<(), CliError> {

@@ -7,12 +7,12 @@ use olm_api::{ClusterObjectSet, names};
 use olm_cli_core::output::qualified;
 use olm_revision::blocked_pods::Cause;
 use olm_revision::object::ObjectKey;
-use olm_revision::plan::{Owner, Plan, plan};
+use olm_revision::plan::{ObjectPlan, Owner, plan};
 use olm_revision::probes::{ProbeStatus, Probes};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::observe::{Live, ObservedObject, ObservedPhase, owner};
+use super::observe::{Live, ObservedObject, PhaseStatus, owner};
 
 /// Phase as JSON or YAML.
 #[derive(Debug, Serialize)]
@@ -21,7 +21,7 @@ pub struct PhaseState {
     /// Name of the phase.
     pub name: String,
     /// Progress of its objects.
-    pub progress: Progress,
+    pub progress: PhaseProgress,
     /// Number of settled objects.
     pub(crate) ready: usize,
     /// Objects in the order of application.
@@ -30,7 +30,7 @@ pub struct PhaseState {
 
 /// Progress of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Progress {
+pub enum PhaseProgress {
     /// All objects are settled.
     Complete,
     /// First phase with unsettled objects.
@@ -127,16 +127,16 @@ impl<'a> ObjectJudge<'a> {
         Ok(Self { siblings: active.filter(|uid| *uid != owner.uid).collect(), owner, probes, all })
     }
 
-    pub(super) fn phases(&self, phases: &[ObservedPhase]) -> Vec<PhaseState> {
+    pub(super) fn phases(&self, phases: &[PhaseStatus]) -> Vec<PhaseState> {
         let mut is_reached = true;
-        let phase = |phase: &ObservedPhase| {
+        let phase = |phase: &PhaseStatus| {
             let objects: Vec<ObjectState> = phase.objects.iter().map(|object| self.object(object)).collect();
             let ready = objects.iter().filter(|object| object.state.is_settled()).count();
             let complete = ready == objects.len();
             let progress = match (complete, is_reached) {
-                (true, true) => Progress::Complete,
-                (false, true) => Progress::Current,
-                (_, false) => Progress::Waiting,
+                (true, true) => PhaseProgress::Complete,
+                (false, true) => PhaseProgress::Current,
+                (_, false) => PhaseProgress::Waiting,
             };
             is_reached &= complete;
             PhaseState { name: phase.name.clone(), progress, ready, objects }
@@ -180,12 +180,12 @@ impl<'a> ObjectJudge<'a> {
             None => "no owner".to_owned(),
         };
         match plan(Some(live), &self.owner, &self.siblings, protection) {
-            Plan::Leave => (ObjectStatus::HandedOver, vec![owner()]),
-            Plan::AwaitDeletion => (ObjectStatus::Deleting, vec!["it is being deleted".to_owned()]),
-            Plan::Collide => (ObjectStatus::Collision, vec![owner()]),
-            Plan::Adopt => (ObjectStatus::NotTaken, vec![owner()]),
-            Plan::Create => (ObjectStatus::Missing, Vec::new()),
-            Plan::Repair | Plan::Keep | Plan::Replace => {
+            ObjectPlan::Leave => (ObjectStatus::HandedOver, vec![owner()]),
+            ObjectPlan::AwaitDeletion => (ObjectStatus::Deleting, vec!["it is being deleted".to_owned()]),
+            ObjectPlan::Collide => (ObjectStatus::Collision, vec![owner()]),
+            ObjectPlan::Adopt => (ObjectStatus::NotTaken, vec![owner()]),
+            ObjectPlan::Create => (ObjectStatus::Missing, Vec::new()),
+            ObjectPlan::Repair | ObjectPlan::Keep | ObjectPlan::Replace => {
                 let result = self.probes.probe(live);
                 match result.status {
                     ProbeStatus::True => (ObjectStatus::Ready, Vec::new()),

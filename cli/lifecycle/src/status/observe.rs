@@ -13,9 +13,9 @@ use olm_api::finalizers::TEARDOWN;
 use olm_api::{ClusterExtension, ClusterObjectSet, labels};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_revision::blocked_pods::Cause;
-use olm_revision::cluster::{Cluster as _, Reason};
+use olm_revision::cluster::{ApiErrorReason, Cluster as _};
 use olm_revision::content::{ContentObject, ContentPhase, SecretKey, resolve_as_is, secrets};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::ObjectKey;
@@ -53,12 +53,12 @@ pub struct ObservedRevision {
     /// The revision as read.
     pub set: ClusterObjectSet,
     /// Phases in order, none if its removal has ended. The error is the reason for which they cannot be read.
-    pub content: Result<Vec<ObservedPhase>, String>,
+    pub content: Result<Vec<PhaseStatus>, String>,
 }
 
 /// Phase of a revision.
 #[derive(Debug)]
-pub struct ObservedPhase {
+pub struct PhaseStatus {
     pub(crate) name: String,
     /// Objects in the order of application.
     pub objects: Vec<ObservedObject>,
@@ -92,7 +92,11 @@ pub enum Live {
 ///
 /// # Errors
 /// The extension does not exist, or it or its revisions cannot be read. Unreadable objects are not an error.
-pub async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result<Observed, CliError> {
+pub async fn observe(
+    cluster: &ClusterConnection,
+    name: &str,
+    session: &Session,
+) -> Result<Observed, CliError> {
     let extension = extension(cluster, name, session).await?;
     let sets = revisions(cluster, name, session).await?;
     let _step = session.progress.step(format!("reading the objects of {name}"));
@@ -104,7 +108,7 @@ pub async fn observe(cluster: &Cluster, name: &str, session: &Session) -> Result
 /// # Errors
 /// It does not exist, in which case the message lists the existing ones, or it cannot be read.
 pub async fn extension(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     session: &Session,
 ) -> Result<ClusterExtension, CliError> {
@@ -128,7 +132,7 @@ pub async fn extension(
 /// # Errors
 /// It does not exist, is being deleted, or cannot be read.
 pub async fn changeable_extension(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     session: &Session,
 ) -> Result<ClusterExtension, CliError> {
@@ -144,7 +148,7 @@ pub async fn changeable_extension(
 /// # Errors
 /// The API server does not return them.
 pub async fn revisions(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     name: &str,
     session: &Session,
 ) -> Result<Vec<ClusterObjectSet>, CliError> {
@@ -172,7 +176,10 @@ pub(crate) fn owner(set: &ClusterObjectSet) -> Owner {
 }
 
 /// Stored content of a revision. The error contains the reason for which it cannot be read.
-pub async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, String> {
+pub async fn stored(
+    cluster: &ClusterConnection,
+    set: &ClusterObjectSet,
+) -> Result<Vec<ContentPhase>, String> {
     let Some(spec) = &set.spec else { return Ok(Vec::new()) };
     let read = |key: SecretKey| async move {
         let api: Api<Secret> = Api::namespaced(cluster.client().clone(), &key.namespace);
@@ -190,7 +197,11 @@ pub async fn stored(cluster: &Cluster, set: &ClusterObjectSet) -> Result<Vec<Con
     resolve_as_is(spec, cluster.namespace(), &found)
 }
 
-async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<ClusterObjectSet>) -> Observed {
+async fn below(
+    cluster: &ClusterConnection,
+    extension: ClusterExtension,
+    sets: Vec<ClusterObjectSet>,
+) -> Observed {
     let mut contents = Vec::new();
     for set in &sets {
         // Archived and deleted revisions have objects until their removal ends.
@@ -209,7 +220,7 @@ async fn below(cluster: &Cluster, extension: ClusterExtension, sets: Vec<Cluster
 }
 
 /// Text of the last Event about corrected drift. `None` without any, or if Events cannot be read.
-async fn drift(cluster: &Cluster, extension: &str) -> Option<String> {
+async fn drift(cluster: &ClusterConnection, extension: &str) -> Option<String> {
     let api: Api<Event> = Api::namespaced(cluster.client().clone(), "default");
     let only =
         format!("involvedObject.kind=ClusterExtension,involvedObject.name={extension},reason=DriftCorrected");
@@ -220,7 +231,7 @@ async fn drift(cluster: &Cluster, extension: &str) -> Option<String> {
 
 /// Causes for which pods of these Deployments are not ready. Without the right to read pods, only those that their
 /// Deployments have.
-async fn causes(cluster: &Cluster, live: &HashMap<ObjectKey, Live>) -> HashMap<ObjectKey, Cause> {
+async fn causes(cluster: &ClusterConnection, live: &HashMap<ObjectKey, Live>) -> HashMap<ObjectKey, Cause> {
     let deployments = live.iter().filter_map(|(key, live)| match live {
         Live::Found(object) if key.gvk.kind == "Deployment" && !is_available(object) => Some((key, object)),
         _ => None,
@@ -241,17 +252,20 @@ fn observed(
     phase: ContentPhase,
     live: &HashMap<ObjectKey, Live>,
     causes: &HashMap<ObjectKey, Cause>,
-) -> ObservedPhase {
+) -> PhaseStatus {
     let object = |content: ContentObject| {
         let key = ObjectKey::of(&content.object);
         let live = live.get(&key).cloned().unwrap_or(Live::Missing);
         ObservedObject { content, live, cause: causes.get(&key).cloned() }
     };
-    ObservedPhase { name: phase.name, objects: phase.objects.into_iter().map(object).collect() }
+    PhaseStatus { name: phase.name, objects: phase.objects.into_iter().map(object).collect() }
 }
 
 /// Live objects, each read once even if several revisions contain it.
-async fn live(cluster: &Cluster, keys: impl Iterator<Item = ObjectKey>) -> HashMap<ObjectKey, Live> {
+async fn live(
+    cluster: &ClusterConnection,
+    keys: impl Iterator<Item = ObjectKey>,
+) -> HashMap<ObjectKey, Live> {
     let engine = KubeCluster::new(cluster.client().clone());
     let end = Instant::now() + TIME_FOR_OBJECTS;
     let read = |key: ObjectKey| {
@@ -260,7 +274,7 @@ async fn live(cluster: &Cluster, keys: impl Iterator<Item = ObjectKey>) -> HashM
             let live = match timeout_at(end, engine.get(&key)).await {
                 Ok(Ok(Some(object))) => Live::Found(object),
                 Ok(Ok(None)) => Live::Missing,
-                Ok(Err(error)) if error.reason == Reason::UnknownKind => Live::NotServed,
+                Ok(Err(error)) if error.reason == ApiErrorReason::UnknownKind => Live::NotServed,
                 Ok(Err(error)) => Live::Unreadable(error.message),
                 Err(_) => Live::Unreadable(format!(
                     "not read within {} s, the deadline for all objects together",

@@ -8,8 +8,8 @@ use olm_revision::probes::default_probes;
 use serde_json::{Value, json};
 
 use super::health::Health;
-use super::objects::{ObjectStatus, Progress};
-use super::observe::{Live, Observed, ObservedObject, ObservedPhase, ObservedRevision};
+use super::objects::{ObjectStatus, PhaseProgress};
+use super::observe::{Live, Observed, ObservedObject, ObservedRevision, PhaseStatus};
 use super::text;
 use super::tree::{ExtensionState, blocker, futile};
 
@@ -71,11 +71,11 @@ fn of_revision(object: &Value, number: i64) -> Live {
     Live::Found(live)
 }
 
-fn phase(name: &str, objects: Vec<(Value, Live)>) -> ObservedPhase {
+fn phase(name: &str, objects: Vec<(Value, Live)>) -> PhaseStatus {
     let contents = ContentPhase::inline(name, objects.iter().map(|(object, _)| object.clone()).collect());
     let objects = contents.objects.into_iter().zip(objects);
     let objects = objects.map(|(content, (_, live))| ObservedObject { content, live, cause: None });
-    ObservedPhase { name: name.to_owned(), objects: objects.collect() }
+    PhaseStatus { name: name.to_owned(), objects: objects.collect() }
 }
 
 fn with(live: Live, change: impl FnOnce(&mut Value)) -> Live {
@@ -174,7 +174,7 @@ pipe-1  pipe.v1.0.0  rolled out, created 5m ago
         Some("phase deploy: Deployment pipe-system/manager not ready: missing .status.conditions")
     );
     let progress: Vec<_> = state.revisions[0].phases.iter().map(|phase| phase.progress).collect();
-    assert_eq!(progress, [Progress::Complete, Progress::Current, Progress::Waiting]);
+    assert_eq!(progress, [PhaseProgress::Complete, PhaseProgress::Current, PhaseProgress::Waiting]);
 }
 
 // docs/design/apply.md#blocked-pods

@@ -9,8 +9,8 @@ use olm_cli_core::output::{Fields, Table};
 use olm_version::Version;
 
 use super::age::age;
-use super::objects::{ObjectState, PhaseState, Progress};
-use super::tree::{ExtensionState, RevisionState, Stage};
+use super::objects::{ObjectState, PhaseProgress, PhaseState};
+use super::tree::{ExtensionState, RevisionState, RolloutStage};
 
 /// Highest number of ready objects per phase that are listed.
 const SHOWN: usize = 10;
@@ -158,16 +158,16 @@ fn rank(type_: &str) -> usize {
 /// Stage of the revision in words.
 pub fn stage(revision: &RevisionState) -> &'static str {
     match revision.stage {
-        Stage::New => "new",
-        Stage::RollingOut if revision.succeeded => "being repaired",
-        Stage::RollingOut => "rolling out",
-        Stage::Retrying => "retrying",
-        Stage::Blocked => "blocked",
-        Stage::DeadlineExceeded => "deadline exceeded",
-        Stage::Succeeded => "rolled out",
-        Stage::Archiving => "being archived",
-        Stage::Archived => "archived",
-        Stage::Deleting => "being deleted",
+        RolloutStage::New => "new",
+        RolloutStage::RollingOut if revision.succeeded => "being repaired",
+        RolloutStage::RollingOut => "rolling out",
+        RolloutStage::Retrying => "retrying",
+        RolloutStage::Blocked => "blocked",
+        RolloutStage::DeadlineExceeded => "deadline exceeded",
+        RolloutStage::Succeeded => "rolled out",
+        RolloutStage::Archiving => "being archived",
+        RolloutStage::Archived => "archived",
+        RolloutStage::Deleting => "being deleted",
     }
 }
 
@@ -200,9 +200,9 @@ fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
 pub fn progress(phase: &PhaseState) -> String {
     let total = phase.objects.len();
     match phase.progress {
-        Progress::Complete => format!("{total} ready"),
-        Progress::Current => format!("{} of {total} ready", phase.ready),
-        Progress::Waiting => format!("waiting for the previous phase, {} of {total} ready", phase.ready),
+        PhaseProgress::Complete => format!("{total} ready"),
+        PhaseProgress::Current => format!("{} of {total} ready", phase.ready),
+        PhaseProgress::Waiting => format!("waiting for the previous phase, {} of {total} ready", phase.ready),
     }
 }
 

@@ -9,7 +9,7 @@ use olm_revision::report::adoptions;
 use serde::Serialize;
 
 use super::health::{Health, Hold, is_paused};
-use super::objects::{ObjectJudge, PhaseState, Progress};
+use super::objects::{ObjectJudge, PhaseProgress, PhaseState};
 use super::observe::{Observed, ObservedRevision};
 
 /// Extension as JSON or YAML.
@@ -77,7 +77,7 @@ pub struct RevisionState {
     /// Number of the revision, from 1.
     pub revision: i64,
     /// Stage of the rollout, from the conditions.
-    pub stage: Stage,
+    pub stage: RolloutStage,
     /// `true` if the revision has rolled out once.
     pub(crate) succeeded: bool,
     /// Name of the bundle.
@@ -102,7 +102,7 @@ pub struct RevisionState {
 
 /// Rollout stage of a revision (docs/design/apply.md#revision-conditions).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Stage {
+pub enum RolloutStage {
     /// It has no condition yet.
     New,
     /// Objects are applied and probed, also while a revision that had succeeded is repaired.
@@ -240,7 +240,7 @@ impl RevisionState {
         Self {
             name: set.metadata.name.clone().unwrap_or_default(),
             revision: set.number(),
-            stage: Stage::of(set, &conditions),
+            stage: RolloutStage::of(set, &conditions),
             succeeded: conditions::is_true(&conditions, types::SUCCEEDED),
             bundle: annotation(annotations::BUNDLE_NAME),
             version: annotation(annotations::BUNDLE_VERSION),
@@ -263,7 +263,7 @@ impl RevisionState {
     }
 
     fn blocker(&self) -> Option<String> {
-        let current = self.phases.iter().find(|phase| phase.progress == Progress::Current)?;
+        let current = self.phases.iter().find(|phase| phase.progress == PhaseProgress::Current)?;
         let object = current.objects.iter().find(|object| !object.state.is_settled())?;
         Some(format!("phase {}: {object}", current.name))
     }
@@ -283,7 +283,7 @@ fn error(conditions: &[Condition]) -> Option<String> {
     (!messages.is_empty()).then(|| messages.join("\n"))
 }
 
-impl Stage {
+impl RolloutStage {
     fn of(set: &ClusterObjectSet, conditions: &[Condition]) -> Self {
         let progressing = conditions::find(conditions, types::PROGRESSING);
         let reason = progressing.map(|condition| condition.reason.as_str()).unwrap_or_default();

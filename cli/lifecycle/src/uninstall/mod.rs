@@ -20,7 +20,7 @@ use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::{Format, counted, qualified};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Cluster, ClusterArgs};
+use olm_cli_core::source::{ClusterArgs, ClusterConnection};
 use olm_request::UninstallPolicy;
 use olm_revision::cluster::{Cluster as _, Instances};
 use olm_revision::kube_cluster::KubeCluster;
@@ -129,7 +129,7 @@ impl PlannedUninstall {
     /// # Errors
     /// The extension does not exist, or the cluster cannot be read.
     pub async fn read(
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         name: &str,
         keep_crds: bool,
         session: &Session,
@@ -156,7 +156,7 @@ impl PlannedUninstall {
     /// The API server refuses a write, or the policy is not applied in time: then nothing is deleted.
     pub async fn carry_out(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         limit: Duration,
         dry_run: Option<DryRun>,
         session: &Session,
@@ -185,7 +185,11 @@ fn print_plan(plan: &UninstallPlan, notation: ChangeFormat, session: &mut Sessio
 }
 
 /// Counts the custom resources of a CRD. Returns the reason for which the user may not list them, if so.
-async fn count(cluster: &Cluster, crd: &mut OwnedCrd, session: &Session) -> Result<Option<String>, CliError> {
+async fn count(
+    cluster: &ClusterConnection,
+    crd: &mut OwnedCrd,
+    session: &Session,
+) -> Result<Option<String>, CliError> {
     let Some(gvk) = &crd.gvk else { return Ok(None) };
     let engine = KubeCluster::new(cluster.client().clone());
     match session.interruptible(engine.instances(gvk)).await? {
@@ -205,7 +209,7 @@ async fn count(cluster: &Cluster, crd: &mut OwnedCrd, session: &Session) -> Resu
 
 /// Sets the annotation that keeps the CRDs.
 async fn keep_crds(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     dry_run: Option<DryRun>,
     session: &Session,
@@ -219,7 +223,7 @@ async fn keep_crds(
 /// Waits until every active revision has the policy to keep CRDs. A controller that does not know the policy would
 /// delete them and their custom resources.
 async fn policy_applied(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     limit: Duration,
     session: &Session,
@@ -251,7 +255,7 @@ fn keeps(set: &ClusterObjectSet) -> bool {
 }
 
 async fn delete(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     dry_run: Option<DryRun>,
     session: &Session,
@@ -279,7 +283,7 @@ async fn delete(
 /// # Errors
 /// Objects remain whose deletion was denied, or custom resources whose finalizers nothing removes.
 async fn deletion(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     extension: &ClusterExtension,
     sets: &[ClusterObjectSet],
     plan: &UninstallPlan,
@@ -340,7 +344,11 @@ fn denials(set: &ClusterObjectSet) -> Option<String> {
 }
 
 /// Those of the objects that exist and are not being deleted.
-async fn existing(cluster: &Cluster, keys: &[ObjectKey], session: &Session) -> Result<Vec<String>, CliError> {
+async fn existing(
+    cluster: &ClusterConnection,
+    keys: &[ObjectKey],
+    session: &Session,
+) -> Result<Vec<String>, CliError> {
     let engine = KubeCluster::new(cluster.client().clone());
     let mut found = Vec::new();
     for key in keys {
@@ -358,7 +366,7 @@ async fn existing(cluster: &Cluster, keys: &[ObjectKey], session: &Session) -> R
 /// Names of the CRDs that are being deleted, or will be with the last of these owners, each with the custom resources
 /// whose finalizers block its deletion.
 async fn remaining_crds(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     crds: &[&OwnedCrd],
     owners: &BTreeSet<String>,
     session: &Session,

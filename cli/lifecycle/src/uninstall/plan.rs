@@ -243,7 +243,7 @@ fn crd(object: &Value, kept: bool) -> Option<OwnedCrd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::observe::{ObservedObject, ObservedPhase, ObservedRevision};
+    use crate::status::observe::{ObservedObject, ObservedRevision, PhaseStatus};
     use olm_api::cluster_object_set::CollisionProtection;
     use olm_revision::canonical::Numbers;
     use olm_revision::content::ContentObject;
@@ -287,7 +287,7 @@ mod tests {
             .unwrap(),
             revisions: vec![ObservedRevision {
                 set: serde_json::from_value(set).unwrap(),
-                content: Ok(vec![ObservedPhase { name: "deploy".to_owned(), objects }]),
+                content: Ok(vec![PhaseStatus { name: "deploy".to_owned(), objects }]),
             }],
             drift: None,
         }

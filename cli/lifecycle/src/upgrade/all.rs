@@ -4,7 +4,7 @@
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
 use olm_cli_core::change::{self, ChangeFormat, WrittenObject};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{Fields, Table};
 use olm_cli_core::session::Session;
@@ -26,7 +26,7 @@ pub(super) async fn run(args: &UpgradeArgs, session: &mut Session) -> Result<(),
     extensions.retain(|one| one.metadata.deletion_timestamp.is_none() && installed(one).is_some());
     let desired: Vec<ClusterExtension> = extensions.iter().map(|one| args.desired(one)).collect();
     let context =
-        StepContext { cluster: &cluster, controller: Controller::read(&cluster, session).await?, args };
+        StepContext { cluster: &cluster, controller: ControllerArgs::read(&cluster, session).await?, args };
     let mut plan = available_upgrades(&context.controller, &desired, &args.access, session).await?;
     keep_ready(&mut plan, &desired);
     context.show(&shown(&plan), session)?;

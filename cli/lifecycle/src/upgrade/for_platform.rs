@@ -7,11 +7,11 @@ use kube::ResourceExt;
 use olm_api::ClusterUpgradeStatus;
 use olm_api::cluster_upgrade_status::PlatformType;
 use olm_cli_core::change::{self, ChangeFormat, WrittenObject};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_platform::{MinorVersion, Revision, evaluate};
+use olm_platform::{ConstrainedRevision, MinorVersion, evaluate};
 
 use super::steps::StepContext;
 use super::{UpgradeArgs, with_version};
@@ -37,8 +37,8 @@ pub(super) async fn run(
         PlatformType::OpenShift => platform.towards(Some(version), None),
         _ => platform.towards(None, Some(version)),
     };
-    let revisions: Vec<Revision> =
-        cluster.object_sets(session).await?.iter().filter_map(Revision::of).collect();
+    let revisions: Vec<ConstrainedRevision> =
+        cluster.object_sets(session).await?.iter().filter_map(ConstrainedRevision::of).collect();
     let status = upgrade_status(&cluster, session).await?;
     let acknowledged = status.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
     let verdict = evaluate(&platform, acknowledged, &revisions);
@@ -50,7 +50,7 @@ pub(super) async fn run(
     let mut extensions = cluster.extensions(session).await?;
     extensions.retain(|extension| names.contains(extension.name_any().as_str()));
     let context =
-        StepContext { cluster: &cluster, controller: Controller::read(&cluster, session).await?, args };
+        StepContext { cluster: &cluster, controller: ControllerArgs::read(&cluster, session).await?, args };
     let plan = platform_upgrades(&context.controller, &extensions, &platform, &args.access, session).await?;
     context.show(&upgrades(&plan), session)?;
     let stuck: Vec<&str> =

@@ -14,12 +14,12 @@ use olm_api::ClusterExtension;
 use olm_api::cluster_extension::UpgradeConstraintPolicy;
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::change::{self, ChangeArgs, DryRun, WrittenObject};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::Fields;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_core::version_expression;
 use olm_platform::MinorVersion;
 use olm_version::quote;
@@ -28,7 +28,7 @@ use crate::cluster_check::PlatformArgs;
 use crate::diff::{ComparedExtension, Diff, Prediction, refusal};
 use crate::install::with_dependencies::PlanContext;
 use crate::install::{self, print_warnings};
-use crate::resolve::{Choice, choose_as};
+use crate::resolve::{ResolvedBundle, choose_as};
 use crate::rollout;
 use crate::status::health::is_paused;
 use crate::status::observe;
@@ -151,7 +151,7 @@ pub async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), CliErro
     let name = args.name.as_deref().unwrap_or_default();
     let live = observe::changeable_extension(&cluster, name, session).await?;
     let desired = args.desired(&live);
-    let controller = Controller::read(&cluster, session).await?;
+    let controller = ControllerArgs::read(&cluster, session).await?;
     if args.with_dependencies {
         return with_dependencies(&args, &cluster, &controller, desired, session).await;
     }
@@ -189,9 +189,9 @@ pub fn with_version(live: &ClusterExtension, version: Option<String>) -> Cluster
 /// Cluster of an upgrade.
 pub struct UpgradeRequest<'a> {
     /// Cluster with the extension.
-    pub cluster: &'a Cluster,
+    pub cluster: &'a ClusterConnection,
     /// Flags of its operator-controller.
-    pub controller: &'a Controller,
+    pub controller: &'a ControllerArgs,
     /// Run of the program.
     pub session: &'a Session,
 }
@@ -203,7 +203,7 @@ pub struct PreparedUpgrade {
     pub live: ClusterExtension,
     desired: ClusterExtension,
     /// Bundle that operator-controller would choose.
-    pub choice: Choice,
+    pub choice: ResolvedBundle,
     /// Changes, or the reason for which this machine cannot tell. `None` if the bundle is the installed one.
     pub diff: Option<Result<Diff, String>>,
     prediction: Prediction,
@@ -218,7 +218,7 @@ impl UpgradeRequest<'_> {
         &self,
         live: ClusterExtension,
         mut desired: ClusterExtension,
-        choice: Choice,
+        choice: ResolvedBundle,
         read: impl AsyncFn(&str) -> Result<Arc<BundleFiles>, CliError>,
     ) -> Result<PreparedUpgrade, CliError> {
         let Self { cluster, controller, session } = *self;
@@ -272,7 +272,7 @@ impl PreparedUpgrade {
     /// The API server refuses it or does not answer.
     pub async fn carry_out(
         &self,
-        cluster: &Cluster,
+        cluster: &ClusterConnection,
         dry_run: Option<DryRun>,
         session: &Session,
     ) -> Result<WrittenObject, CliError> {
@@ -283,8 +283,8 @@ impl PreparedUpgrade {
 /// Plans the upgrade with its dependencies and carries it out.
 async fn with_dependencies(
     args: &UpgradeArgs,
-    cluster: &Cluster,
-    controller: &Controller,
+    cluster: &ClusterConnection,
+    controller: &ControllerArgs,
     desired: ClusterExtension,
     session: &mut Session,
 ) -> Result<(), CliError> {
@@ -329,7 +329,7 @@ impl UpgradeArgs {
     }
 }
 
-fn warnings(desired: &ClusterExtension, choice: &Choice, is_named: bool) -> Vec<String> {
+fn warnings(desired: &ClusterExtension, choice: &ResolvedBundle, is_named: bool) -> Vec<String> {
     let mut warnings = Vec::new();
     let catalog = desired.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
     let policy = catalog.and_then(|catalog| catalog.upgrade_constraint_policy.as_ref());
@@ -419,7 +419,7 @@ mod tests {
 
     #[test]
     fn warnings_name_policy_pause_and_unchanged_version() {
-        let choice = Choice {
+        let choice = ResolvedBundle {
             bundle: "pipe.v1".to_owned(),
             version: "1.0.0".to_owned(),
             release: None,

@@ -2,12 +2,12 @@
 
 use olm_api::ClusterExtension;
 use olm_cli_core::change::{self, ChangeFormat, WrittenObject};
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::Fields;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 
 use super::UpgradeArgs;
 use crate::diff::{ComparedExtension, refusal};
@@ -15,8 +15,8 @@ use crate::resolve::UpgradeStep;
 
 /// Inputs of every step.
 pub(super) struct StepContext<'a> {
-    pub(super) cluster: &'a Cluster,
-    pub(super) controller: Controller,
+    pub(super) cluster: &'a ClusterConnection,
+    pub(super) controller: ControllerArgs,
     pub(super) args: &'a UpgradeArgs,
 }
 

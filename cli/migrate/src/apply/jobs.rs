@@ -9,7 +9,7 @@ use std::path::Path;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::object_access::ObjectAccess;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use serde_json::Value;
 
 use super::super::backup::{self, Backup};
@@ -44,7 +44,11 @@ pub(super) struct Jobs {
 ///
 /// # Errors
 /// The cluster or a file cannot be read, a name is unknown, or a plan has changed.
-pub(super) async fn read(args: &ApplyArgs, cluster: &Cluster, session: &Session) -> Result<Jobs, CliError> {
+pub(super) async fn read(
+    args: &ApplyArgs,
+    cluster: &ClusterConnection,
+    session: &Session,
+) -> Result<Jobs, CliError> {
     let access = ObjectAccess::new(cluster, session, false);
     let written = args.plan.as_deref().map(|folder| written(folder, &args.names)).transpose()?;
     let mut names = match &written {
@@ -185,7 +189,7 @@ fn lasting(plan: &PackagePlan) -> PackagePlan {
 async fn plans(
     args: &ApplyArgs,
     names: &[String],
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     jobs: &mut Jobs,
     session: &Session,
 ) -> Result<(), CliError> {

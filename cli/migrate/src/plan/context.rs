@@ -6,12 +6,12 @@ use kube::core::GroupVersionKind;
 use olm_api::ClusterExtension;
 use olm_bundle::{Certificates, distinct};
 use olm_cli_core::bundle_source;
-use olm_cli_core::controller::Controller;
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::manifest::validation_errors;
 use olm_cli_core::object_access::ObjectId;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_lifecycle::rendering::{self, RenderSettings, Rendered};
 use olm_plan::objects::ObjectName;
 use olm_plan::{AdoptedObject, adoption_digest};
@@ -31,10 +31,10 @@ use crate::{read, rule};
 
 /// State of classic OLM and of v1 in a cluster.
 pub(crate) struct PlanContext<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a ClusterConnection,
     access: &'a Access,
     session: &'a Session,
-    controller: Controller,
+    controller: ControllerArgs,
     pub(crate) objects: Objects,
     /// Result of `olm migrate scan`, by name and namespace.
     pub(crate) reports: Vec<PackageReport>,
@@ -56,7 +56,7 @@ impl<'a> PlanContext<'a> {
     /// # Errors
     /// The cluster or a catalog cannot be read.
     pub(crate) async fn read(
-        cluster: &'a Cluster,
+        cluster: &'a ClusterConnection,
         access: &'a Access,
         catalogs: &[String],
         session: &'a Session,
@@ -78,12 +78,12 @@ impl<'a> PlanContext<'a> {
     /// # Errors
     /// A signal arrived.
     pub(crate) async fn of_objects(
-        cluster: &'a Cluster,
+        cluster: &'a ClusterConnection,
         access: &'a Access,
         objects: Objects,
         session: &'a Session,
     ) -> Result<PlanContext<'a>, CliError> {
-        let controller = Controller::read(cluster, session).await?;
+        let controller = ControllerArgs::read(cluster, session).await?;
         let reports = classify(&objects);
         let mut context = Self { cluster, access, session, controller, objects, reports };
         context.look_into_sources().await?;

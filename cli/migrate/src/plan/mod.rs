@@ -55,7 +55,7 @@ Examples:
   {olm} migrate plan operators/lamp shade --to ./migration
   {olm} migrate plan --all -o json | jq '.packages[] | {package, restarts}'
   {olm} migrate plan lamp --accept DECISION-6")]
-pub struct PlanArgs {
+pub struct MigratePlanArgs {
     /// Packages to plan, as PACKAGE or NAMESPACE/PACKAGE
     #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
     names: Vec<String>,
@@ -100,7 +100,7 @@ pub(super) struct Refusal {
 ///
 /// # Errors
 /// The cluster cannot be read, the folder cannot be written, or a package is refused.
-pub(super) async fn run(args: PlanArgs, session: &mut Session) -> Result<(), CliError> {
+pub(super) async fn run(args: MigratePlanArgs, session: &mut Session) -> Result<(), CliError> {
     let plan = plan(&args, session).await?;
     if let Some(folder) = &args.to {
         folder::write(folder, &plan)?;
@@ -109,7 +109,7 @@ pub(super) async fn run(args: PlanArgs, session: &mut Session) -> Result<(), Cli
     if plan.refused.is_empty() { Ok(()) } else { Err(CliError::ExitCode(Code::NoCandidate as u8)) }
 }
 
-async fn plan(args: &PlanArgs, session: &Session) -> Result<MigrationPlan, CliError> {
+async fn plan(args: &MigratePlanArgs, session: &Session) -> Result<MigrationPlan, CliError> {
     let cluster = args.access.cluster.connect().await?;
     let context = PlanContext::read(&cluster, &args.access, &args.catalogs, session).await?;
     let selected = select(&context.reports, &args.names)?;

@@ -9,10 +9,10 @@ use kube::core::GroupVersionKind;
 use kube::discovery::Scope;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_plan::fields::applied;
 use olm_plan::objects::{self, ChangeKind, ObjectChange, ObjectName};
-use olm_revision::cluster::{Cluster as _, Reason};
+use olm_revision::cluster::{ApiErrorReason, Cluster as _};
 use olm_revision::fields;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::{ObjectKey, gvk};
@@ -57,13 +57,13 @@ pub(super) struct Observed {
 
 /// Reader of a cluster.
 pub(super) struct Observer<'a> {
-    cluster: &'a Cluster,
+    cluster: &'a ClusterConnection,
     session: &'a Session,
     objects: KubeCluster,
 }
 
 impl<'a> Observer<'a> {
-    pub(super) fn new(cluster: &'a Cluster, session: &'a Session) -> Self {
+    pub(super) fn new(cluster: &'a ClusterConnection, session: &'a Session) -> Self {
         Self { cluster, session, objects: KubeCluster::new(cluster.client().clone()) }
     }
 
@@ -97,7 +97,7 @@ impl<'a> Observer<'a> {
     pub(super) async fn find(&self, key: &ObjectKey) -> Result<Option<Value>, CliError> {
         match self.session.interruptible(self.objects.get(key)).await? {
             Ok(found) => Ok(found),
-            Err(error) if error.reason == Reason::UnknownKind => Ok(None),
+            Err(error) if error.reason == ApiErrorReason::UnknownKind => Ok(None),
             Err(error) => Err(CliError::operational(format!("cannot read {key}: {error}"))),
         }
     }
@@ -171,7 +171,7 @@ impl<'a> Observer<'a> {
     async fn owned_of_kind(&self, gvk: GroupVersionKind, owner: &Owner<'_>) -> Result<Vec<Value>, CliError> {
         let (resource, scope) = match self.session.interruptible(self.objects.discover(&gvk)).await? {
             Ok(found) => found,
-            Err(error) if error.reason == Reason::UnknownKind => return Ok(Vec::new()),
+            Err(error) if error.reason == ApiErrorReason::UnknownKind => return Ok(Vec::new()),
             Err(error) => {
                 return Err(CliError::operational(format!("cannot discover {}: {error}", gvk.kind)));
             }

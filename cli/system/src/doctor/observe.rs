@@ -13,7 +13,7 @@ use olm_api::ClusterCatalog;
 use olm_api::conditions::types;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, Cluster};
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_migrate::{bundles_of_catalogs, classic_packages};
 use olm_runtime::cluster::{describe, within_deadline};
 use serde_json::{Value, json};
@@ -98,7 +98,7 @@ const CRD: &str = "CustomResourceDefinition";
 /// # Errors
 /// The API server does not answer, or the command is interrupted.
 pub(super) async fn observe(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     access: &Access,
     session: &Session,
 ) -> Result<Observed, CliError> {
@@ -113,7 +113,10 @@ pub(super) async fn observe(
 ///
 /// # Errors
 /// Those of [`observe`].
-pub(super) async fn observe_servers(cluster: &Cluster, session: &Session) -> Result<Observed, CliError> {
+pub(super) async fn observe_servers(
+    cluster: &ClusterConnection,
+    session: &Session,
+) -> Result<Observed, CliError> {
     let of_servers = |kind: &&Kind| matches!(kind.4, Scope::Own | Scope::Installed);
     let kinds: Vec<Kind> = KINDS.iter().filter(of_servers).copied().collect();
     let (mut observed, redactor) = servers(cluster, &kinds, session).await?;
@@ -123,7 +126,7 @@ pub(super) async fn observe_servers(cluster: &Cluster, session: &Session) -> Res
 }
 
 async fn servers(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     kinds: &[Kind],
     session: &Session,
 ) -> Result<(Observed, Redactor), CliError> {
@@ -162,7 +165,7 @@ fn redact(observed: &mut Observed, redactor: &Redactor) {
 
 /// Objects of a kind, and the reason for which some were not read. A kind that is not served has none.
 async fn objects(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     (group, version, kind, plural, scope): Kind,
 ) -> (&'static str, Vec<Value>, Option<String>) {
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
@@ -205,7 +208,7 @@ async fn objects(
 }
 
 /// Logs of the pods of both servers: of the current run, and of the previous one of a container that was restarted.
-async fn logs(cluster: &Cluster, observed: &mut Observed, redactor: &Redactor) {
+async fn logs(cluster: &ClusterConnection, observed: &mut Observed, redactor: &Redactor) {
     let api: Api<Pod> = Api::namespaced(cluster.client().clone(), cluster.namespace());
     let mut wanted = Vec::new();
     for pod in SERVERS.into_iter().flat_map(|server| server_pods(server, observed)) {
@@ -244,7 +247,7 @@ async fn logs(cluster: &Cluster, observed: &mut Observed, redactor: &Redactor) {
 }
 
 /// Failing readiness checks of pods that run and are not ready, through the API server's proxy of pods.
-async fn readiness(cluster: &Cluster, observed: &mut Observed, redactor: &Redactor) {
+async fn readiness(cluster: &ClusterConnection, observed: &mut Observed, redactor: &Redactor) {
     let is_unready = |pod: &&Value| {
         text(pod, "/status/phase") == "Running"
             && !list(pod, "/status/conditions")
@@ -280,7 +283,7 @@ async fn readiness(cluster: &Cluster, observed: &mut Observed, redactor: &Redact
 
 /// Failure of an admission webhook for ClusterCatalogs, found by the dry run of a creation. A user who may not
 /// create catalogs does not find it.
-pub(crate) async fn webhook_failure(cluster: &Cluster) -> Option<String> {
+pub(crate) async fn webhook_failure(cluster: &ClusterConnection) -> Option<String> {
     let catalogs: Api<ClusterCatalog> = Api::all(cluster.client().clone());
     let catalog = json!({"metadata": {"name": "olm-doctor-dry-run"},
         "spec": {"source": {"type": "Image", "image": {"ref": "registry.example.com/dry-run:latest"}}}});
@@ -290,7 +293,11 @@ pub(crate) async fn webhook_failure(cluster: &Cluster) -> Option<String> {
     Some(describe(&error)).filter(|why| why.contains("failed calling webhook"))
 }
 
-async fn classic(cluster: &Cluster, observed: &mut Observed, session: &Session) -> Result<(), CliError> {
+async fn classic(
+    cluster: &ClusterConnection,
+    observed: &mut Observed,
+    session: &Session,
+) -> Result<(), CliError> {
     match classic_packages(cluster, &mut observed.unreadable, session).await {
         Ok(packages) => observed.classic = packages,
         Err(failure @ CliError::Message(Code::Interrupted, _)) => return Err(failure),

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams};
 use olm_api::labels;
 use olm_cli_core::output::qualified;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_runtime::cluster::{describe, within_deadline};
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ const MOST: u32 = 500;
 const PUBLIC: [&str; 2] = ["tls.crt", "ca.crt"];
 
 /// Reads the Secrets of the servers, and returns a redactor that knows their values.
-pub(super) async fn read(cluster: &Cluster, observed: &mut Observed) -> Redactor {
+pub(super) async fn read(cluster: &ClusterConnection, observed: &mut Observed) -> Redactor {
     let mut redactor = Redactor::default();
     let mut of_certificates: BTreeSet<String> = SERVERS.map(|server| server.serving_secret()).into();
     of_certificates.insert(olm_serving::builtin::CA_SECRET.to_owned());
@@ -54,7 +54,7 @@ pub(super) async fn read(cluster: &Cluster, observed: &mut Observed) -> Redactor
 }
 
 async fn get(
-    cluster: &Cluster,
+    cluster: &ClusterConnection,
     namespace: &str,
     name: &str,
     observed: &mut Observed,
@@ -65,7 +65,7 @@ async fn get(
     })
 }
 
-async fn webhook_certificates(cluster: &Cluster, observed: &mut Observed, redactor: &mut Redactor) {
+async fn webhook_certificates(cluster: &ClusterConnection, observed: &mut Observed, redactor: &mut Redactor) {
     let api: Api<Secret> = Api::all(cluster.client().clone());
     let selection = ListParams::default().labels(labels::EXT_WEBHOOK_CERTIFICATE).limit(MOST);
     match within_deadline(api.list(&selection)).await {

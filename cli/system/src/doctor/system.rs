@@ -3,7 +3,7 @@
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{Table, qualified};
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Cluster;
+use olm_cli_core::source::ClusterConnection;
 use olm_finding::Level;
 use serde::Serialize;
 use serde_json::Value;
@@ -41,7 +41,10 @@ struct Component {
 ///
 /// # Errors
 /// The API server does not answer, or the command is interrupted.
-pub(crate) async fn system_health(cluster: &Cluster, session: &Session) -> Result<SystemHealth, CliError> {
+pub(crate) async fn system_health(
+    cluster: &ClusterConnection,
+    session: &Session,
+) -> Result<SystemHealth, CliError> {
     let observed = observe_servers(cluster, session).await?;
     let findings = diagnose_servers(&observed, observed.time);
     let mut components = Vec::new();

@@ -26,7 +26,7 @@ use olm_servers::RunningController;
 use olm_serving::certificate::PemPair;
 use olm_serving::https::{HttpServer, RustlsConfig};
 use olm_serving::serving_certificate::{CertificateSource, ServingCertificate};
-use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
+use olm_serving::tls_profile::{ProfileName, TlsProfile, TlsVersion};
 use olm_webhook_certificates::{Times, WebhookCertificates, resource};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -326,7 +326,7 @@ impl Webhook {
             certificate: files.path().join("tls.crt"),
             key: files.path().join("tls.key"),
         };
-        let profile = TlsProfile::new(ProfileName::Intermediate, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Intermediate, TlsVersion::Tls12, &[], &[]).unwrap();
         let certificate = ServingCertificate::new(source, profile, Arc::new(Metrics::new()));
         let address: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
         let tls = RustlsConfig::from_config(certificate.server_config(None).unwrap());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use olm_control_plane::PATIENCE;
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, Limits};
+use olm_oci::{Config, ImageLimits};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -63,7 +63,7 @@ pub(crate) fn image(files: &Files) -> String {
 pub(crate) fn open(directory: &Path) -> Bundles {
     let policy = PolicySource::new(None, vec![directory.to_owned()], false);
     let cas_dir = Some(directory.join("cas")).filter(|folder| folder.exists());
-    let puller = Puller::new(Config { policy, cas_dir, ..Config::new(Limits::BUNDLE) });
+    let puller = Puller::new(Config { policy, cas_dir, ..Config::new(ImageLimits::BUNDLE) });
     Bundles::open(directory, puller, &CancellationToken::new()).unwrap()
 }
 

@@ -32,7 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use olm_controller_core::install_error::{ErrorClass, InstallError};
+use olm_controller_core::install_error::{InstallError, InstallErrorClass};
 use olm_oci::policy::Verification;
 use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, PullError, Puller, Reference};
 use olm_runtime::background::{Background, Pending};
@@ -304,7 +304,7 @@ fn build_identity() -> String {
 /// Converts the error without the marker that signals terminal errors to the reference
 /// (docs/design/api.md#condition-updates).
 fn unavailable(error: PullError) -> InstallError {
-    let class = if error.is_rejected() { ErrorClass::Rejected } else { ErrorClass::Retry };
-    let class = if error.is_terminal() { ErrorClass::Blocked } else { class };
+    let class = if error.is_rejected() { InstallErrorClass::Rejected } else { InstallErrorClass::Retry };
+    let class = if error.is_terminal() { InstallErrorClass::Blocked } else { class };
     InstallError::new(class, error.unmarked())
 }

@@ -1,7 +1,7 @@
 //! Renders the files of a bundle to objects. Pure, and the only code in this server that parses bundles.
 
-use olm_bundle::{Bundle, RenderError, RenderOptions};
-use olm_controller_core::install_error::{ErrorClass, InstallError};
+use olm_bundle::{BundleContent, RenderError, RenderOptions};
+use olm_controller_core::install_error::{InstallError, InstallErrorClass};
 use olm_oci::CanonicalRef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -78,10 +78,11 @@ impl RenderRequest {
 pub(super) fn render(files: &Files, digest: &str, request: &RenderRequest) -> Result<Rendered, InstallError> {
     let failed = |error: RenderError| {
         let is_invalid = error.is_invalid_configuration();
-        let class = if is_invalid { ErrorClass::InvalidConfiguration } else { ErrorClass::Retry };
+        let class =
+            if is_invalid { InstallErrorClass::InvalidConfiguration } else { InstallErrorClass::Retry };
         InstallError::new(class, error)
     };
-    let (bundle, options) = (Bundle::load(files).map_err(InstallError::retry)?, request.options());
+    let (bundle, options) = (BundleContent::load(files).map_err(InstallError::retry)?, request.options());
     let objects = olm_bundle::render(&bundle, &options).map_err(failed)?;
     let config = request.config.as_ref();
     Ok(Rendered {

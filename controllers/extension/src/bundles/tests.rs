@@ -7,10 +7,10 @@ use futures::future::join_all;
 use olm_api::ClusterExtension;
 use olm_bundle::Certificates;
 use olm_control_plane::ports::free_port;
-use olm_controller_core::install_error::ErrorClass;
+use olm_controller_core::install_error::InstallErrorClass;
 use olm_image::Image;
 use olm_image::registry::Registry;
-use olm_oci::{Config, Limits, RegistryPaths};
+use olm_oci::{Config, ImageLimits, RegistryPaths};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::time::timeout;
@@ -117,7 +117,7 @@ async fn faulty_bundle_is_rendered_once() {
     bundles.store_pulled(&faulty);
     let rendered = async |config| bundles.rendered("demo", &image(&faulty), request(config)).await;
     let failure = rendered(None).await.unwrap_err();
-    let UnusableBundle::Faulty(InstallError { class: ErrorClass::Retry, message }) = &failure else {
+    let UnusableBundle::Faulty(InstallError { class: InstallErrorClass::Retry, message }) = &failure else {
         panic!("{failure:?}")
     };
     assert!(message.contains("Gadget"), "{message}");
@@ -128,7 +128,8 @@ async fn faulty_bundle_is_rendered_once() {
     repair();
     assert_eq!(rendered(None).await.unwrap_err(), failure);
     let invalid = rendered(Some(json!({"unknown": 1}))).await.unwrap_err();
-    let UnusableBundle::Faulty(InstallError { class: ErrorClass::InvalidConfiguration, .. }) = &invalid
+    let UnusableBundle::Faulty(InstallError { class: InstallErrorClass::InvalidConfiguration, .. }) =
+        &invalid
     else {
         panic!("{invalid:?}")
     };
@@ -208,7 +209,7 @@ async fn unreachable_registry_gives_equal_messages() {
             }
         };
         let (first, second) = (attempt().await, attempt().await);
-        assert_eq!(first.class, ErrorClass::Retry);
+        assert_eq!(first.class, InstallErrorClass::Retry);
         assert!(!first.message.contains('\n') && first.message.contains(&address.to_string()), "{first}");
         assert_eq!(first, second);
     }
@@ -218,7 +219,8 @@ async fn unreachable_registry_gives_equal_messages() {
 async fn invalid_image_reference_is_unavailable() {
     let directory = tempfile::tempdir().unwrap();
     let unusable = open(directory.path()).rendered("demo", "NOT:an:image", request(None)).await.unwrap_err();
-    let UnusableBundle::Unavailable(InstallError { class: ErrorClass::Blocked, .. }) = &unusable else {
+    let UnusableBundle::Unavailable(InstallError { class: InstallErrorClass::Blocked, .. }) = &unusable
+    else {
         panic!("{unusable:?}")
     };
 }
@@ -229,7 +231,7 @@ fn open_with(directory: &TempDir, registry: &Registry) -> Bundles {
     fs::create_dir(&certificates).unwrap();
     registry.write_ca(&certificates).unwrap();
     let (cas_dir, paths) = (Some(certificates), RegistryPaths::default());
-    let config = Config { cas_dir, paths, ..Config::new(Limits::BUNDLE) };
+    let config = Config { cas_dir, paths, ..Config::new(ImageLimits::BUNDLE) };
     Bundles::open(directory.path(), Puller::new(config), &CancellationToken::new()).unwrap()
 }
 
@@ -273,7 +275,7 @@ async fn hanging_registries_delay_no_other_registry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unneeded_pull_is_cancelled() {
     let (directory, stop) = (tempfile::tempdir().unwrap(), CancellationToken::new());
-    let puller = Puller::new(Config::new(Limits::BUNDLE));
+    let puller = Puller::new(Config::new(ImageLimits::BUNDLE));
     let bundles = Bundles::open(directory.path(), puller, &stop).unwrap();
     let (first, second) = (HangingRegistry::start().await, HangingRegistry::start().await);
     // The next pull starts when the cancelled one has ended. That end triggers a reconcile.

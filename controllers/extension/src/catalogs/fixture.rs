@@ -23,7 +23,7 @@ use olm_resolve::{CatalogError, Indexing, Offer};
 use olm_runtime::metrics::Metrics;
 use olm_serving::ca_pool::{CaPool, CaSources};
 use olm_serving::https::HttpServer;
-use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
+use olm_serving::tls_profile::{ProfileName, TlsProfile, TlsVersion};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
@@ -246,7 +246,7 @@ pub(super) struct CacheFixture {
 
 impl CacheFixture {
     pub(super) fn start(cache: &Path, listed: &[&ClusterCatalog]) -> Self {
-        let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+        let profile = TlsProfile::new(ProfileName::Modern, TlsVersion::Tls12, &[], &[]).unwrap();
         let sources = CaSources { system: Vec::new, directory: None, bundle: None };
         let pool = Arc::new(CaPool::load(sources, profile, None).unwrap());
         let catalogs = Arc::new(Catalogs::open(cache.to_owned(), pool, loopback()).unwrap());

@@ -150,7 +150,7 @@ mod tests {
     use super::super::decide::tests::{extension, observed};
     use super::super::revisions::tests::set;
     use super::*;
-    use olm_controller_core::install_error::ErrorClass;
+    use olm_controller_core::install_error::InstallErrorClass;
 
     /// Object with its metadata as PartialObjectMetadata.
     fn object(kind: &str, name: &str, uid: &str, owners: &Value) -> ExistingObject {
@@ -210,7 +210,7 @@ mod tests {
                  found {found}; run `olm migrate plan` again, and set the digest of its list, or remove the annotation \
                  to adopt nothing"
             );
-            assert_eq!((failure.class, failure.message), (ErrorClass::Blocked, message), "{case}");
+            assert_eq!((failure.class, failure.message), (InstallErrorClass::Blocked, message), "{case}");
         }
         assert_eq!(adopted(&digest(&[]), existing[2..].to_vec()), Ok(vec![]));
         let many: Vec<_> = (0..60).map(|n| object("Secret", &n.to_string(), "", &json!([]))).collect();

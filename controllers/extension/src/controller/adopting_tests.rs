@@ -6,7 +6,7 @@ use kube::{Api, ResourceExt};
 use olm_api::conditions::types;
 use olm_api::{ClusterObjectSet, annotations};
 use olm_control_plane::{HOUSEKEEPING, Options};
-use olm_controller_core::install_error::ErrorClass;
+use olm_controller_core::install_error::InstallErrorClass;
 use olm_plan::objects::ObjectName;
 use olm_plan::{AdoptedObject, adoption_digest};
 use olm_request::ExtensionRules;
@@ -210,10 +210,10 @@ async fn objects_are_read_as_the_service_account_of_the_extension() {
     let mut inputs = observed.inputs(&bundle);
     assert!(context.installer().adopting(&observed, &inputs, draft(), &plan).await.is_ok());
     for (account, class, text) in [
-        ("ns/installer", ErrorClass::Retry, "User \"system:serviceaccount:ns:installer\" cannot get"),
+        ("ns/installer", InstallErrorClass::Retry, "User \"system:serviceaccount:ns:installer\" cannot get"),
         (
             "olmv1-system/operator-controller",
-            ErrorClass::Blocked,
+            InstallErrorClass::Blocked,
             "must be <namespace>/<name> of a service account",
         ),
     ] {

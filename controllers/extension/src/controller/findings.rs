@@ -6,11 +6,11 @@
 
 use olm_api::annotations;
 use olm_api::conditions::reasons;
-use olm_controller_core::install_error::ErrorClass;
+use olm_controller_core::install_error::InstallErrorClass;
 use olm_request::{CrdCheck, ExtensionRules};
 use olm_resolve::{
-    AssessedRequirement, ConditionState, DependencyMode, HeldReason, LeftOut, ResolveError, Satisfier,
-    Verdict, Waiting, left_out_text,
+    AssessedRequirement, ConditionState, DependencyMode, HeldReason, LeftOut, RequirementVerdict,
+    ResolveError, Satisfier, Waiting, left_out_text,
 };
 use olm_revision::generate::BundleIdentity;
 
@@ -225,7 +225,7 @@ pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> Cond
             format!("image {image} is signed as the signature policy requires"),
         ),
         Some(Err(failure)) => {
-            let is_rejected = failure.class == ErrorClass::Rejected;
+            let is_rejected = failure.class == InstallErrorClass::Rejected;
             let reason = if is_rejected { reasons::REJECTED } else { reasons::VERIFICATION_FAILED };
             (
                 is_rejected.then_some(false),
@@ -248,7 +248,7 @@ pub(super) fn dependencies(
         let message = format!("bundle {bundle} requires nothing");
         return ConditionState { status: Some(true), reason: reasons::NO_DEPENDENCIES, message };
     }
-    let is_invalid = |one: &AssessedRequirement| matches!(one.verdict, Verdict::Invalid(_));
+    let is_invalid = |one: &AssessedRequirement| matches!(one.verdict, RequirementVerdict::Invalid(_));
     let mut unmet = requirements.iter().filter(|one| !one.is_met()).peekable();
     let (status, reason) = if unmet.peek().is_none() {
         (Some(true), reasons::ALL_SATISFIED)
@@ -305,7 +305,7 @@ mod tests {
             (Some(Ok(false)), None),
             (Some(Ok(true)), Some((Some(true), "Verified", demanded))),
             (
-                Some(Err(InstallError::new(ErrorClass::Rejected, "no"))),
+                Some(Err(InstallError::new(InstallErrorClass::Rejected, "no"))),
                 Some((Some(false), "Rejected", refused.clone())),
             ),
             (Some(Err(InstallError::retry("no"))), Some((None, "VerificationFailed", refused))),

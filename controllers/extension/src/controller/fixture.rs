@@ -21,7 +21,7 @@ use olm_control_plane::{ControlPlane, Options, PATIENCE, pause};
 use olm_controller_core::RevisionCache;
 use olm_runtime::Component;
 use olm_serving::ca_pool::{CaPool, CaSources};
-use olm_serving::tls_profile::{ProfileName, TlsProfile, Version};
+use olm_serving::tls_profile::{ProfileName, TlsProfile, TlsVersion};
 use olm_webhook_certificates::Times;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -50,7 +50,7 @@ pub(super) async fn start_api_server(options: Options) -> Arc<ControlPlane> {
 
 /// Dependencies of a controller on this API server, with its caches below `cache`.
 pub(super) fn parts(client: Client, cache: &Path, catalog_store: Store<ClusterCatalog>) -> Parts {
-    let profile = TlsProfile::new(ProfileName::Modern, Version::Tls12, &[], &[]).unwrap();
+    let profile = TlsProfile::new(ProfileName::Modern, TlsVersion::Tls12, &[], &[]).unwrap();
     let sources = CaSources { system: Vec::new, directory: None, bundle: None };
     let pool = CaPool::load(sources, profile, None).unwrap();
     let events = Events::new(client.clone(), Component::OperatorController);

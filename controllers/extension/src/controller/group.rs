@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::{ObjectRef, Store};
 use olm_api::ClusterExtension;
 use olm_api::conditions::{reasons, types};
-use olm_request::{ClusterState, ExtensionRules, GroupMember, Installed, WindowState};
+use olm_request::{ClusterState, ExtensionBundle, ExtensionRules, GroupMember, WindowState};
 use olm_resolve::CatalogError;
 use olm_revision::generate::BundleIdentity;
 
@@ -55,7 +55,7 @@ impl Resolver<'_> {
         let installed = states.installed?.bundle;
         let moved = states.rolling_out.last();
         let moved = moved.and_then(|newest| sets.iter().find(|set| set.name_any() == newest.name));
-        let moved = moved.map(|set| Installed::read(set).0.provider(&Default::default()));
+        let moved = moved.map(|set| ExtensionBundle::read(set).0.provider(&Default::default()));
         let all = self.catalog_store.state();
         let selected = choice::selected(&filter, &all).unwrap_or_default();
         let catalogs = self.ask(&selected, &filter.package_name, rules.indexing()).await;

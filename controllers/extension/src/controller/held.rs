@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use olm_api::conditions::reasons;
-use olm_api::extension_plan::Plan as Content;
+use olm_api::extension_plan::PlannedRevision as Content;
 use olm_api::{ClusterObjectSet, annotations};
-use olm_controller_core::install_error::{ErrorClass, InstallError};
+use olm_controller_core::install_error::{InstallError, InstallErrorClass};
 use olm_plan::Target;
-use olm_request::{ApprovalRules, HeldChange, HeldMessage, HoldCause, PlannedChange, replaced_operator};
+use olm_request::{ApprovalRules, DraftChange, HeldChange, HeldMessage, HoldCause, replaced_operator};
 use olm_resolve::ConditionState;
 use olm_revision::content::{ContentPhase, objects};
 use olm_revision::generate::BundleIdentity;
@@ -26,7 +26,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(5 * 60);
 /// Plan of a new revision.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ProposedPlan {
-    pub change: PlannedChange,
+    pub change: DraftChange,
     /// Summary of the changes.
     pub summary: String,
     /// Namespace and name of the OperatorCondition of the operator that the revision replaces.
@@ -163,7 +163,7 @@ impl HeldPlan {
         }
         .to_string();
         if change.is_first {
-            return Err(InstallError::new(ErrorClass::Held, message));
+            return Err(InstallError::new(InstallErrorClass::Held, message));
         }
         let reason = match self.cause {
             HoldCause::ApprovalRequired => reasons::APPROVAL_REQUIRED,

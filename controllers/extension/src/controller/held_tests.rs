@@ -7,7 +7,7 @@ fn held(is_first: bool, changes_bundle: bool, cause: HoldCause) -> HeldPlan {
     let digest = "sha256:a".to_owned();
     let blocker =
         Some("OperatorCondition ns/demo.v1.0.0: the operator is not upgradeable: moving".to_owned());
-    let change = PlannedChange { digest, is_first, changes_bundle, blocker, ..PlannedChange::default() };
+    let change = DraftChange { digest, is_first, changes_bundle, blocker, ..DraftChange::default() };
     let summary = "1 object created, 0 changed, 0 deleted".to_owned();
     let plan = ProposedPlan { change, summary, operator_condition: None, revision: 2, content: None };
     HeldPlan { plan, cause, wait: None }
@@ -17,7 +17,7 @@ fn reason_and_message(report: Result<ConditionState, InstallError>) -> (Option<&
     match report {
         Ok(state) => (state.status.and(Some(state.reason)), state.message),
         Err(failure) => {
-            assert_eq!(failure.class, ErrorClass::Held);
+            assert_eq!(failure.class, InstallErrorClass::Held);
             (None, failure.message)
         }
     }

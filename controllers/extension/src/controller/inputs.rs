@@ -16,7 +16,7 @@ use olm_controller_core::RevisionCache;
 use olm_controller_core::UpgradeTargets;
 use olm_controller_core::install_error::InstallError;
 use olm_controller_core::metrics::ExtensionMetrics;
-use olm_platform::Revision;
+use olm_platform::ConstrainedRevision;
 use olm_request::{ClusterState, ExtensionRules, is_available, priority};
 use olm_resolve::{AssessedRequirement, Catalog, Indexing, missing_packages, satisfiers};
 use olm_runtime::traces::TRACES;
@@ -109,7 +109,8 @@ impl Resolver<'_> {
     /// Records the possible upgrades of an extension with a bundle that limits the platform
     /// (docs/design/operations.md#upgrade-targets).
     fn record_targets(&self, extension: &str, question: ChoiceRequest<'_>, inputs: &ResolutionInputs) {
-        let limits = |set: &Arc<ClusterObjectSet>| Revision::of(set).is_some_and(|one| one.has_limits());
+        let limits =
+            |set: &Arc<ClusterObjectSet>| ConstrainedRevision::of(set).is_some_and(|one| one.has_limits());
         if self.cache.of_extension(extension).iter().any(limits)
             && let Some(reach) = question.reach(inputs)
         {

@@ -8,7 +8,7 @@ use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, annotations};
 use olm_controller_core::RevisionCache;
 use olm_controller_core::content::target_namespaces;
-use olm_controller_core::install_error::{ErrorClass, InstallError, api_request};
+use olm_controller_core::install_error::{InstallError, InstallErrorClass, api_request};
 use olm_oci::CanonicalRef;
 use olm_request::CrdCheck;
 use olm_revision::content::{self, content_digest};
@@ -383,7 +383,9 @@ fn pulling(
         _ if observed.is_newest(target) || observed.is_retrying() || may_wait => {
             Err(ReconcileError::pending(RESYNC))
         }
-        Duration::ZERO => Ok(InstallError::new(ErrorClass::Pulling, format!("{PULLING}{}", target.image))),
+        Duration::ZERO => {
+            Ok(InstallError::new(InstallErrorClass::Pulling, format!("{PULLING}{}", target.image)))
+        }
         left => Err(ReconcileError::pending(left)),
     }
 }

@@ -9,7 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::reflector;
 use olm_api::ClusterObjectSet;
 use olm_control_plane::ControlPlane;
-use olm_controller_core::install_error::ErrorClass;
+use olm_controller_core::install_error::InstallErrorClass;
 use olm_request::ExtensionRules;
 use serde_json::json;
 use tempfile::TempDir;
@@ -165,7 +165,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
     });
     let refused = fixture.install("1.0.0", &twins, &json!({}), None).await;
     let failure = refused.applied().unwrap_err();
-    assert_eq!(failure.class, ErrorClass::Blocked);
+    assert_eq!(failure.class, InstallErrorClass::Blocked);
     assert!(failure.message.starts_with("bundle cannot be applied: ConfigMap \"twin\""), "{failure}");
     assert_eq!(fixture.written().await, nothing);
 
@@ -181,7 +181,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
     *csv = greedy.to_string().into_bytes();
     let refused = fixture.install_files("1.0.0", &files, &json!({}), None).await;
     let failure = refused.applied().unwrap_err();
-    assert_eq!(failure.class, ErrorClass::Retry);
+    assert_eq!(failure.class, InstallErrorClass::Retry);
     let text = "webhook \"all.example.com\" contains forbidden rule: admission webhook rules cannot reference API group \"*\"";
     assert_eq!(failure.message, text);
     assert_eq!(fixture.written().await, nothing);

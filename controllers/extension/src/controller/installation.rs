@@ -1,7 +1,7 @@
 //! Result of an attempt to make the target the newest revision. Pure.
 
 use olm_api::ClusterObjectSet;
-use olm_controller_core::install_error::{ErrorClass, InstallError};
+use olm_controller_core::install_error::{InstallError, InstallErrorClass};
 
 use super::decide::RevisionInputs;
 use super::group::Together;
@@ -102,7 +102,7 @@ impl Installation {
     }
 
     pub(super) fn failed(failure: InstallError) -> Self {
-        let verdict = (failure.class == ErrorClass::Rejected).then(|| Err(failure.clone()));
+        let verdict = (failure.class == InstallErrorClass::Rejected).then(|| Err(failure.clone()));
         Self { verdict, ..Self::new(InstallResult::Failed(failure), CrdVerdict::Safe) }
     }
 

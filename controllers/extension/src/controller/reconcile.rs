@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use olm_api::ClusterExtension;
-use olm_controller_core::install_error::{ErrorClass, InstallError};
+use olm_controller_core::install_error::{InstallError, InstallErrorClass};
 use olm_request::InvalidAnnotation;
 use olm_revision::generate::newest;
 use olm_runtime::reconcile::{RESYNC, ReconcileError};
@@ -244,7 +244,7 @@ impl ExtensionController {
         let (made, mut requeue) = (outcome.made.take(), outcome.requeue);
         let reported = self.report(&observed, outcome).await;
         // Verifying may pull another bundle, which would replace the pull in progress.
-        let is_pulling = result.as_ref().is_err_and(|failure| failure.class == ErrorClass::Pulling);
+        let is_pulling = result.as_ref().is_err_and(|failure| failure.class == InstallErrorClass::Pulling);
         let is_verified = reported.is_err() || is_pulling || self.verify(&observed, unfinished).await;
         if let Some(set) = &made {
             // Wait for the cache: until it holds the revision, another reconcile would not find it.
@@ -338,7 +338,7 @@ fn next_action(
     requeue: Option<Duration>,
 ) -> Result<Action, ReconcileError> {
     match result {
-        Ok(()) | Err(InstallError { class: ErrorClass::Held, .. }) => {
+        Ok(()) | Err(InstallError { class: InstallErrorClass::Held, .. }) => {
             Ok(requeue.map_or_else(Action::await_change, Action::requeue))
         }
         // Constant delay instead of backoff: the missing objects may appear at any time.
@@ -346,10 +346,10 @@ fn next_action(
             tracing::info!(extension = name, error = failure.message, delay = ?REQUEUE_DELAY, "requeued");
             Ok(Action::requeue(REQUEUE_DELAY))
         }
-        Err(InstallError { class: ErrorClass::Retry | ErrorClass::Rejected, message }) => {
+        Err(InstallError { class: InstallErrorClass::Retry | InstallErrorClass::Rejected, message }) => {
             Err(ReconcileError::retry(message))
         }
-        Err(InstallError { class: ErrorClass::Pulling, .. }) => Err(ReconcileError::pending(RESYNC)),
+        Err(InstallError { class: InstallErrorClass::Pulling, .. }) => Err(ReconcileError::pending(RESYNC)),
         Err(failure) => {
             Err(ReconcileError::terminal(failure).no_later_than(Some(Instant::now() + BLOCKED_RETRY)))
         }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use olm_api::cluster_extension::{InstallStatus, RevisionStatus};
 use olm_api::conditions::{self, Status, reasons, types};
 use olm_api::{ClusterExtensionStatus, Condition};
-use olm_controller_core::install_error::{ErrorClass, InstallError};
+use olm_controller_core::install_error::{InstallError, InstallErrorClass};
 
 use olm_resolve::{ConditionState, DeprecationConditions, Deprecations};
 
@@ -95,10 +95,10 @@ impl StatusDraft {
 
     fn progressing(&mut self, failure: &InstallError, suffix: &str) {
         let (status, reason) = match failure.class {
-            ErrorClass::Retry | ErrorClass::Rejected => (Status::True, reasons::RETRYING),
-            ErrorClass::Blocked | ErrorClass::Held => (Status::False, reasons::BLOCKED),
-            ErrorClass::InvalidConfiguration => (Status::False, reasons::INVALID_CONFIGURATION),
-            ErrorClass::Pulling => (Status::True, reasons::ROLLING_OUT),
+            InstallErrorClass::Retry | InstallErrorClass::Rejected => (Status::True, reasons::RETRYING),
+            InstallErrorClass::Blocked | InstallErrorClass::Held => (Status::False, reasons::BLOCKED),
+            InstallErrorClass::InvalidConfiguration => (Status::False, reasons::INVALID_CONFIGURATION),
+            InstallErrorClass::Pulling => (Status::True, reasons::ROLLING_OUT),
         };
         self.set(types::PROGRESSING, status, reason, &format!("{}{suffix}", failure.message));
     }

@@ -88,7 +88,10 @@ fn install_mirrors_revision_conditions() {
         // docs/design/approvals.md#approval: a first installation that waits has not failed.
         (
             vec![],
-            tried(Err(InstallError::new(ErrorClass::Held, "installation of x")), DeprecationData::None),
+            tried(
+                Err(InstallError::new(InstallErrorClass::Held, "installation of x")),
+                DeprecationData::None,
+            ),
             vec!["Progressing False/Blocked installation of x", "Installed False/Absent No bundle installed"],
             vec![],
         ),
@@ -136,7 +139,7 @@ fn failure_class_sets_progressing_and_installed() {
     let none = RevisionStates::default();
     let installed = states(&[with(1, true, &[])]);
     let failed = |failure| tried(Err(failure), DeprecationData::None);
-    let invalid = InstallError { class: ErrorClass::InvalidConfiguration, message: "bad".into() };
+    let invalid = InstallError { class: InstallErrorClass::InvalidConfiguration, message: "bad".into() };
     let rows = [
         (
             &none,

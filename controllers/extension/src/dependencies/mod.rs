@@ -30,7 +30,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::ClusterObjectSet;
 use olm_controller_core::RevisionCache;
 use olm_controller_core::install_error::InstallError;
-use olm_request::{Installed, newest, owner, providers};
+use olm_request::{ExtensionBundle, newest, owner, providers};
 use olm_resolve::{AvailableProviders, ClusterFacts, Dependent};
 use olm_runtime::listing;
 use olm_runtime::watches::watch;
@@ -66,7 +66,7 @@ pub(crate) struct Dependencies {
 /// Installed bundle of a revision at this resourceVersion.
 struct InstalledBundle {
     version: Option<String>,
-    installed: Arc<Installed>,
+    installed: Arc<ExtensionBundle>,
 }
 
 struct CachedApis {
@@ -197,7 +197,7 @@ impl Dependencies {
     }
 
     /// Returns the installed bundle of each extension, by name. Unchanged revisions are not read again.
-    fn installed(&self, sets: &[Arc<ClusterObjectSet>]) -> Vec<Arc<Installed>> {
+    fn installed(&self, sets: &[Arc<ClusterObjectSet>]) -> Vec<Arc<ExtensionBundle>> {
         let mut known = self.read.lock();
         let mut kept = HashMap::new();
         let mut installed = Vec::new();
@@ -213,8 +213,8 @@ impl Dependencies {
     }
 }
 
-fn read_revision(set: &ClusterObjectSet) -> Installed {
-    let (installed, unreadable) = Installed::read(set);
+fn read_revision(set: &ClusterObjectSet) -> ExtensionBundle {
+    let (installed, unreadable) = ExtensionBundle::read(set);
     for fault in unreadable {
         tracing::warn!(revision = set.name_any(), %fault, "ignored unreadable properties in the dependency check");
     }

@@ -10,7 +10,7 @@ use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Api, Client};
 use olm_api::labels;
 use olm_api::limits::LIST_PAGE;
-use olm_request::{CrdSpec, ServedApis};
+use olm_request::{CrdFields, ServedApis};
 use olm_resolve::Gvk;
 use olm_runtime::cluster::within;
 
@@ -91,7 +91,7 @@ impl ClusterApis {
 }
 
 /// The parts of a CRD that are read.
-type Crd = Object<CrdSpec, NotUsed>;
+type Crd = Object<CrdFields, NotUsed>;
 
 /// Returns the APIs that extensions define, by name of the extension. Read from CRDs, because discovery has no owners
 /// and shows a new CRD only some time after it is established.

@@ -2,7 +2,7 @@
 //! (docs/design/apply.md#crd-upgrade-safety, docs/design/additions.md#crd-checks). Pure.
 
 use olm_api::conditions::truncate;
-use olm_crd_safety::{Finding, error_text};
+use olm_crd_safety::{CrdFinding, error_text};
 use olm_request::CrdCheck;
 
 use super::CrdVerdict;
@@ -18,7 +18,7 @@ pub(super) struct ExaminedCrd {
     /// Name of the CRD.
     pub name: String,
     /// Findings of the comparison of the CRDs.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CrdFinding>,
     /// Result of checking the custom resources, if they were checked.
     pub existing: Option<ResourceCheck>,
 }
@@ -65,18 +65,18 @@ pub(super) fn verdict(examined: &[ExaminedCrd], mode: CrdCheck) -> CrdVerdict {
 impl ExaminedCrd {
     /// Returns `true` if the change is refused regardless of custom resources.
     pub(super) fn is_refused(&self) -> bool {
-        self.findings.iter().any(Finding::is_absolute)
+        self.findings.iter().any(CrdFinding::is_absolute)
     }
 
     fn verdict(&self, mode: CrdCheck) -> CrdVerdict {
         let Self { name, findings, existing } = self;
-        let text = |findings: &[Finding]| error_text(name, findings);
+        let text = |findings: &[CrdFinding]| error_text(name, findings);
         let accepted = || match findings.is_empty() {
             true => CrdVerdict::Safe,
             false => CrdVerdict::Accepted(text(findings)),
         };
         if mode != CrdCheck::Strict && self.is_refused() {
-            let denied: Vec<Finding> = findings.iter().filter(|one| one.is_absolute()).cloned().collect();
+            let denied: Vec<CrdFinding> = findings.iter().filter(|one| one.is_absolute()).cloned().collect();
             return CrdVerdict::Held(text(&denied));
         }
         match (mode, existing) {
@@ -128,24 +128,24 @@ mod tests {
 
     use super::*;
 
-    fn finding(check: &'static str, text: &str) -> Finding {
+    fn finding(check: &'static str, text: &str) -> CrdFinding {
         let (section, version, property) = match check {
             "scope" | "storedVersionRemoval" => (Section::Crd, None, None),
             _ => (Section::Same, Some("v1".to_owned()), Some("^.spec".to_owned())),
         };
         let impact = Impact::StoredObjects;
-        Finding { section, version, property, check, text: text.to_owned(), impact }
+        CrdFinding { section, version, property, check, text: text.to_owned(), impact }
     }
 
-    fn required() -> Finding {
+    fn required() -> CrdFinding {
         finding("required", "new required fields: [a]")
     }
 
-    fn gone() -> Finding {
+    fn gone() -> CrdFinding {
         finding("storedVersionRemoval", "stored versions removed : [v1alpha1]")
     }
 
-    fn examined(name: &str, findings: &[Finding], existing: Option<ResourceCheck>) -> ExaminedCrd {
+    fn examined(name: &str, findings: &[CrdFinding], existing: Option<ResourceCheck>) -> ExaminedCrd {
         ExaminedCrd { name: name.to_owned(), findings: findings.to_vec(), existing }
     }
 
@@ -191,7 +191,7 @@ mod tests {
     // docs/design/additions.md#crd-checks; cases additions-a46, additions-a47
     #[test]
     fn live_mode_holds_changes_that_existing_objects_violate() {
-        let live = |findings: &[Finding], existing: ResourceCheck| {
+        let live = |findings: &[CrdFinding], existing: ResourceCheck| {
             verdict(&[examined("a.x", findings, Some(existing))], CrdCheck::Live)
         };
         let fit = || ResourceCheck::Checked(CheckedResources::default());

@@ -6,7 +6,7 @@ use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::truncate;
 use olm_api::limits::LIST_PAGE;
 use olm_controller_core::install_error::InstallError;
-use olm_crd_safety::{Finding, LiveCheck, error_text};
+use olm_crd_safety::{CrdFinding, LiveCheck, error_text};
 use olm_runtime::cluster::within_deadline;
 use olm_runtime::listing::turn;
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub(super) async fn check_resources(
     client: &Client,
     live: &Value,
     check: &LiveCheck,
-    findings: &[Finding],
+    findings: &[CrdFinding],
     deadline: Instant,
 ) -> Result<ResourceCheck, InstallError> {
     let mut seen = CheckedResources::default();
@@ -53,7 +53,7 @@ pub(super) async fn check_resources(
             }
         }
     }
-    let unjudged: Vec<Finding> =
+    let unjudged: Vec<CrdFinding> =
         findings.iter().filter(|finding| exists && !check.judges(finding)).cloned().collect();
     let name = live["metadata"]["name"].as_str().unwrap_or_default();
     seen.unjudged = (!unjudged.is_empty()).then(|| truncate(&error_text(name, &unjudged)));

@@ -14,7 +14,7 @@ use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use olm_api::limits::LIST_PAGE;
-use olm_bundle::rights::{Right, Rights, Rule, Scoped};
+use olm_bundle::rights::{RbacRule, Right, Rights, Scoped};
 use olm_controller_core::install_error::{InstallError, api_request};
 use olm_runtime::cluster::list_all;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ impl Preflight {
     }
 
     /// Rules of the ClusterRoles with which an administrator extends `hardened.yaml`. `None` with another install file.
-    async fn added_rules(&self) -> Result<Option<Vec<Rule>>, InstallError> {
+    async fn added_rules(&self) -> Result<Option<Vec<RbacRule>>, InstallError> {
         let roles: Api<ClusterRole> = Api::all(self.client.clone());
         let content =
             api_request(roles.get_metadata_opt(CONTENT_ROLE), "getting the ClusterRole for content");
@@ -109,7 +109,7 @@ impl Preflight {
         let list = async |page| api_request(roles.list(&page), "listing the ClusterRoles for content").await;
         let added = list_all(ListParams::default().labels(ADDED).limit(LIST_PAGE), list).await?;
         let rules = added.into_iter().filter_map(|role| role.rules).flatten();
-        Ok(Some(rules.map(|rule| Rule::of(&json!(rule))).collect()))
+        Ok(Some(rules.map(|rule| RbacRule::of(&json!(rule))).collect()))
     }
 }
 
@@ -195,8 +195,8 @@ fn attributes((scope, right): &ScopedRight) -> (Option<ResourceAttributes>, Opti
 }
 
 fn required(rights: &Scoped) -> BTreeSet<ScopedRight> {
-    let in_scope = |(scope, rules): (&Option<String>, &BTreeSet<Rule>)| {
-        rules.iter().flat_map(Rule::rights).map(|right| (scope.clone(), right)).collect::<Vec<_>>()
+    let in_scope = |(scope, rules): (&Option<String>, &BTreeSet<RbacRule>)| {
+        rules.iter().flat_map(RbacRule::rights).map(|right| (scope.clone(), right)).collect::<Vec<_>>()
     };
     rights.iter().flat_map(in_scope).collect()
 }

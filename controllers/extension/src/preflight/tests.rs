@@ -282,7 +282,7 @@ async fn converted_objects_are_checked_in_each_version() {
     let start = format!(
         "listing existing objects of CRD \"{NAME}\": conversion webhook for example.com/v1, Kind=Widget failed"
     );
-    assert_eq!(failure.class, olm_controller_core::install_error::ErrorClass::Retry);
+    assert_eq!(failure.class, olm_controller_core::install_error::InstallErrorClass::Retry);
     assert!(failure.message.starts_with(&start), "{failure}");
 }
 

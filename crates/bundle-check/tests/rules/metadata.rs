@@ -124,6 +124,13 @@ fn property_rules_report_malformed_properties() {
                 "error: metadata/properties.yaml:3: properties[0].value.version: olm.gvk needs the string field version [PROP-4]",
             ],
         ),
+    ]);
+}
+
+#[test]
+fn place_and_openshift_version_of_properties_are_checked() {
+    let with = |text: &str| Files::good().with(PROPERTIES, text);
+    compare(&[
         (with("properties:\n- type: olm.maxOpenShiftVersion\n  value: \"4.18\"\n"), &[]),
         (
             with(

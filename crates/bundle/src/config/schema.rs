@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::csv::InstallMode;
 use crate::typed::{Type, types};
 
@@ -26,7 +26,7 @@ const MAX_WATCHED: usize = 50;
 /// JSON Schema (draft 7) of the configuration that `bundle` accepts. The flags are the feature gates
 /// `DeploymentConfig` and `MultiWatchNamespaces`. Formats that end in `InstallMode` compare with the install
 /// namespace and have no meaning for other tools.
-pub fn config_schema(bundle: &Bundle, deployment_config: bool, multi_watch_namespaces: bool) -> Value {
+pub fn config_schema(bundle: &BundleContent, deployment_config: bool, multi_watch_namespaces: bool) -> Value {
     let modes = bundle.install_modes();
     let mut properties = Map::new();
     let mut definitions = BTreeMap::new();

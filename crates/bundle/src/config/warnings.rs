@@ -7,7 +7,7 @@ use olm_version::quote;
 use serde_json::Value;
 
 use super::schema::DEPLOYMENT_CONFIG;
-use crate::bundle::Bundle;
+use crate::bundle::BundleContent;
 use crate::limits::sorted_texts;
 use crate::pointer::list;
 use crate::typed::{Type, children, types};
@@ -41,7 +41,7 @@ const CHOICES: [(&str, &str, &[&str]); 13] = [
 /// Warnings about the `deploymentConfig` of `config`, the inline configuration of a ClusterExtension: unknown
 /// fields, which are dropped, values unknown to Kubernetes, and entries that displace others. One sentence each,
 /// sorted. Errors of [`render`](crate::render()) are not included.
-pub fn config_warnings(bundle: &Bundle, config: &Value) -> Vec<String> {
+pub fn config_warnings(bundle: &BundleContent, config: &Value) -> Vec<String> {
     let mut warnings = BTreeSet::new();
     let Some(Value::Object(deployments)) = config.get(DEPLOYMENT_CONFIG) else {
         return Vec::new();
@@ -115,7 +115,7 @@ fn repeated_names(config: &Value, field: &str) -> Vec<String> {
 
 /// Reports mounts that displace another: a mount replaces a mount of the same volume, whatever its path
 /// (docs/design/bundles.md#deployment-configuration).
-fn displaced_mounts(bundle: &Bundle, config: &Value) -> Vec<String> {
+fn displaced_mounts(bundle: &BundleContent, config: &Value) -> Vec<String> {
     let path_of = |mount: &Value| mount.get("mountPath").and_then(Value::as_str).map(str::to_string);
     let last = |mounts: &[Value]| -> BTreeMap<String, (usize, Option<String>)> {
         let named = mounts.iter().enumerate();

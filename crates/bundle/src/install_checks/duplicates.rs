@@ -6,7 +6,7 @@ use olm_version::quote;
 use serde_json::Value;
 
 use super::{ServingDeployments, text, title};
-use crate::bundle::{Bundle, group_of, name_of};
+use crate::bundle::{BundleContent, group_of, name_of};
 use crate::kinds::is_cluster_scoped;
 
 /// Group, kind, namespace and name, which identify an object on the cluster regardless of the version.
@@ -14,7 +14,7 @@ type Identity<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 pub(super) fn conflicting_duplicates(
     deployments: &ServingDeployments<'_>,
-    bundle: &Bundle,
+    bundle: &BundleContent,
     objects: &[Value],
 ) -> Vec<String> {
     let mut by_identity: BTreeMap<Identity<'_>, Vec<&Value>> = BTreeMap::new();

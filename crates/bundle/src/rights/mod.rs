@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-pub use rule::{Right, Rule};
+pub use rule::{RbacRule, Right};
 
 use crate::bundle::group_of;
 use crate::kinds::is_cluster_scoped;
@@ -22,7 +22,7 @@ const RBAC: &str = "rbac.authorization.k8s.io";
 const KEEP: [&str; 3] = ["delete", "get", "patch"];
 
 /// Rules by namespace. `None` is the whole cluster.
-pub type Scoped = BTreeMap<Option<String>, BTreeSet<Rule>>;
+pub type Scoped = BTreeMap<Option<String>, BTreeSet<RbacRule>>;
 
 /// Permissions needed to install objects.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,15 +64,15 @@ impl Rights {
     fn add_role(&mut self, role: &Value) {
         let (kind, namespace, name) = identity(role);
         let scope = scope(kind, namespace);
-        let rules = list(role, "/rules").iter().map(Rule::of);
+        let rules = list(role, "/rules").iter().map(RbacRule::of);
         self.granted.entry(scope.clone()).or_default().extend(rules);
         if role.pointer("/aggregationRule").is_some_and(|rule| !rule.is_null()) {
             // Aggregation may add any rule.
-            self.granted.entry(scope.clone()).or_default().extend(Rule::everything());
+            self.granted.entry(scope.clone()).or_default().extend(RbacRule::everything());
         }
         // Without a resource name: the API server checks `escalate` on create, before the object has a name.
-        let escalate = Rule::on(RBAC, plural(kind), &["escalate"]);
-        let bind = Rule::on(RBAC, plural(kind), &["bind"]).named(name);
+        let escalate = RbacRule::on(RBAC, plural(kind), &["escalate"]);
+        let bind = RbacRule::on(RBAC, plural(kind), &["bind"]).named(name);
         self.escalation.entry(scope).or_default().extend([escalate, bind]);
     }
 
@@ -81,7 +81,7 @@ impl Rights {
         let (role, name) = (text(binding, "/roleRef/kind"), text(binding, "/roleRef/name"));
         let scope = scope(kind, namespace);
         let of = if role == "Role" { namespace } else { "" };
-        let bind = Rule::on(RBAC, plural(role), &["bind"]).named(name);
+        let bind = RbacRule::on(RBAC, plural(role), &["bind"]).named(name);
         if own.contains(&(role, of, name)) {
             self.escalation.entry(scope).or_default().insert(bind);
         } else {
@@ -102,17 +102,17 @@ fn kept(objects: &[Value]) -> Scoped {
     }
     let mut rules = Scoped::new();
     for ((scope, group), resources) in created {
-        let rule = Rule { resources, ..Rule::on(&group, String::new(), &["create"]) };
+        let rule = RbacRule { resources, ..RbacRule::on(&group, String::new(), &["create"]) };
         rules.entry(scope).or_default().insert(rule);
     }
     for ((scope, group, resource), resource_names) in named {
-        let rule = Rule { resource_names, ..Rule::on(&group, resource, &KEEP) };
+        let rule = RbacRule { resource_names, ..RbacRule::on(&group, resource, &KEEP) };
         rules.entry(scope).or_default().insert(rule);
     }
     // Objects have their revision as an owner with `blockOwnerDeletion`. The admission plugin
     // OwnerReferencesPermissionEnforcement requires this permission.
     let finalizers =
-        Rule::on("olm.operatorframework.io", "clusterobjectsets/finalizers".to_owned(), &["update"]);
+        RbacRule::on("olm.operatorframework.io", "clusterobjectsets/finalizers".to_owned(), &["update"]);
     rules.entry(None).or_default().insert(finalizers);
     rules
 }
@@ -128,7 +128,7 @@ fn union(one: &Scoped, other: &Scoped) -> Scoped {
         let before = rules.clone();
         rules.retain(|rule| {
             // Of two equivalent rules, one is kept.
-            let wider = |other: &Rule| {
+            let wider = |other: &RbacRule| {
                 other != rule && other.includes(rule) && (other < rule || !rule.includes(other))
             };
             let is_elsewhere = scope.is_some() && everywhere.iter().any(|other| other.includes(rule));

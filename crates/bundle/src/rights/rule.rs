@@ -12,7 +12,7 @@ const ANY: &str = "*";
 /// Rule of a Role or ClusterRole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Rule {
+pub struct RbacRule {
     /// API groups. The core group is empty.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub api_groups: BTreeSet<String>,
@@ -52,7 +52,7 @@ pub enum Right {
     },
 }
 
-impl Rule {
+impl RbacRule {
     /// Parses a rule of a role.
     pub fn of(rule: &Value) -> Self {
         let texts = |field: &str| texts(rule, field).map(str::to_owned).collect();

@@ -33,7 +33,7 @@ fn objects() -> Vec<Value> {
 /// Formats rules as `NAMESPACE: GROUPS RESOURCES [NAMES] VERBS`.
 fn lines(rights: &Scoped) -> Vec<String> {
     let joined = |set: &BTreeSet<String>| set.iter().map(String::as_str).collect::<Vec<_>>().join(",");
-    let line = |scope: &Option<String>, rule: &Rule| {
+    let line = |scope: &Option<String>, rule: &RbacRule| {
         let names = joined(&rule.resource_names);
         let names = if names.is_empty() { names } else { format!(" [{names}]") };
         let what = if rule.resources.is_empty() {
@@ -115,7 +115,7 @@ fn aggregated_role_requires_all_permissions() {
 
 #[test]
 fn rule_inclusion_respects_wildcards_and_names() {
-    let rule = |value: Value| Rule::of(&value);
+    let rule = |value: Value| RbacRule::of(&value);
     let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]});
     for (wide, narrow, expected) in [
         (pods.clone(), pods.clone(), true),
@@ -156,16 +156,17 @@ fn rule_inclusion_respects_wildcards_and_names() {
 
 #[test]
 fn null_in_a_rule_is_an_empty_text() {
-    let nulls = Rule::of(&json!({"apiGroups": [null], "resources": ["secrets"], "verbs": ["get"]}));
-    assert_eq!(nulls, Rule::of(&json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})));
-    assert_eq!(Rule::of(&Value::Null), Rule::default());
+    let nulls = RbacRule::of(&json!({"apiGroups": [null], "resources": ["secrets"], "verbs": ["get"]}));
+    assert_eq!(nulls, RbacRule::of(&json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]})));
+    assert_eq!(RbacRule::of(&Value::Null), RbacRule::default());
 }
 
 #[test]
 fn rule_expands_to_the_product_of_its_lists() {
-    let rule =
-        Rule::of(&json!({"apiGroups": ["", "apps"], "resources": ["a", "b/c"], "resourceNames": ["x", "y"],
-        "verbs": ["get", "list"]}));
+    let rule = RbacRule::of(
+        &json!({"apiGroups": ["", "apps"], "resources": ["a", "b/c"], "resourceNames": ["x", "y"],
+        "verbs": ["get", "list"]}),
+    );
     let rights: BTreeSet<Right> = rule.rights().collect();
     assert_eq!(rights.len(), 16);
     let one = Right::Resource {
@@ -175,7 +176,7 @@ fn rule_expands_to_the_product_of_its_lists() {
         verb: "list".into(),
     };
     assert!(rights.contains(&one));
-    let url = Rule::of(&json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]}));
+    let url = RbacRule::of(&json!({"nonResourceURLs": ["/metrics"], "verbs": ["get"]}));
     assert_eq!(
         url.rights().collect::<Vec<_>>(),
         [Right::Url { path: "/metrics".into(), verb: "get".into() }]
@@ -207,7 +208,7 @@ fn rights_of_field_bundles_are_valid_and_complete() {
         let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let rights = Rights::of(&objects);
         for all in [rights.exact(), rights.escalating()] {
-            let rules: Vec<(&Option<String>, &Rule)> =
+            let rules: Vec<(&Option<String>, &RbacRule)> =
                 all.iter().flat_map(|(scope, rules)| rules.iter().map(move |rule| (scope, rule))).collect();
             for (scope, rule) in &rules {
                 let typed: PolicyRule = serde_json::from_value(serde_json::to_value(rule).unwrap()).unwrap();
@@ -221,9 +222,9 @@ fn rights_of_field_bundles_are_valid_and_complete() {
             for object in &objects {
                 let (kind, namespace, name) = identity(object);
                 let group = text_of_group(object);
-                let required = Rule::on(group, plural(kind), &KEEP).named(name);
+                let required = RbacRule::on(group, plural(kind), &KEEP).named(name);
                 let scope = scope(kind, namespace);
-                let holds = |(at, rule): &(&Option<String>, &Rule)| {
+                let holds = |(at, rule): &(&Option<String>, &RbacRule)| {
                     (at.is_none() || **at == scope) && rule.includes(&required)
                 };
                 assert!(rules.iter().any(holds), "{}: {required:?}", folder.display());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use olm_bundle::{Bundle, Certificates, RenderOptions, render};
+use olm_bundle::{BundleContent, Certificates, RenderOptions, render};
 use serde_json::Value;
 
 /// Render options of a case beside its bundle.
@@ -37,7 +37,7 @@ impl Case {
 
     /// Loads and renders the unpacked image at `root`. Errors are returned as text.
     pub(crate) fn render(&self, root: &Path) -> Result<Vec<Value>, String> {
-        let bundle = Bundle::load(&files_below(root)).map_err(|error| error.to_string())?;
+        let bundle = BundleContent::load(&files_below(root)).map_err(|error| error.to_string())?;
         let options = RenderOptions {
             install_namespace: &self.install_namespace,
             config: self.config.as_ref(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use olm_bundle::{Bundle, Certificates, LoadError, RenderError, RenderOptions, render};
+use olm_bundle::{BundleContent, BundleLoadError, Certificates, RenderError, RenderOptions, render};
 use serde_json::{Value, json};
 
 pub(crate) const NAMESPACE: &str = "install-ns";
@@ -79,8 +79,8 @@ impl Fixture {
         self
     }
 
-    pub(crate) fn load(&self) -> Result<Bundle, LoadError> {
-        Bundle::load(&self.files)
+    pub(crate) fn load(&self) -> Result<BundleContent, BundleLoadError> {
+        BundleContent::load(&self.files)
     }
 
     pub(crate) fn render(&self) -> Result<Vec<Value>, RenderError> {

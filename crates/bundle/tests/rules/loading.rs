@@ -235,7 +235,7 @@ fn type_error_names_the_file_and_holds_the_field() {
         error.to_string(),
         "error parsing objects in \"manifests/csv.yaml\": cannot convert int64 to string"
     );
-    let olm_bundle::LoadError::Manifest { field, .. } = error else { panic!("{error:?}") };
+    let olm_bundle::BundleLoadError::Manifest { field, .. } = error else { panic!("{error:?}") };
     assert_eq!(field, "spec.install.spec.deployments.0.spec.template.spec.containers.0.env.0.value");
 }
 

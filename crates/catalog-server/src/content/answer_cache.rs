@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use olm_fbc::Selector;
+use olm_fbc::MetaSelector;
 use parking_lot::Mutex;
 
 use crate::encoding::Encoding;
@@ -27,12 +27,12 @@ struct CachedAnswers {
 
 impl AnswerCache {
     /// The cached answer to `selector` in this encoding (`None`: plain).
-    pub fn get(&self, selector: &Selector, encoding: Option<Encoding>) -> Option<Bytes> {
+    pub fn get(&self, selector: &MetaSelector, encoding: Option<Encoding>) -> Option<Bytes> {
         self.0.lock().answers.get(&key(selector, encoding)).cloned()
     }
 
     /// Caches an answer unless it is longer than [`LONGEST`].
-    pub fn insert(&self, selector: &Selector, encoding: Option<Encoding>, answer: Bytes) {
+    pub fn insert(&self, selector: &MetaSelector, encoding: Option<Encoding>, answer: Bytes) {
         if answer.len() as u64 > LONGEST {
             return;
         }
@@ -48,7 +48,7 @@ impl AnswerCache {
     }
 }
 
-fn key(selector: &Selector, encoding: Option<Encoding>) -> Key {
+fn key(selector: &MetaSelector, encoding: Option<Encoding>) -> Key {
     ([&selector.schema, &selector.package, &selector.name].map(String::clone), encoding)
 }
 
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn answer_cache_memory_is_bounded() {
         let answers = AnswerCache::default();
-        let selector = |name: usize| Selector { name: name.to_string(), ..Selector::default() };
+        let selector = |name: usize| MetaSelector { name: name.to_string(), ..MetaSelector::default() };
         let longest = usize::try_from(LONGEST).unwrap();
         for number in 0..100 {
             answers.insert(&selector(number), None, Bytes::from(vec![0; longest]));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use olm_fbc::Selector;
+use olm_fbc::MetaSelector;
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Maximum number of objects in a catalog. This limit and the next two bound the index in memory to about 50 MB.
@@ -108,13 +108,13 @@ impl Index {
     }
 
     /// The byte ranges that answer `selector`, ascending, adjacent ones joined.
-    pub fn ranges<'a>(&'a self, selector: &Selector) -> impl Iterator<Item = Range<u64>> + use<'a> {
+    pub fn ranges<'a>(&'a self, selector: &MetaSelector) -> impl Iterator<Item = Range<u64>> + use<'a> {
         let mut query = self.query(selector);
         std::iter::from_fn(move || self.next_range(&mut query))
     }
 
     /// Starts the query for `selector`.
-    pub(super) fn query(&self, selector: &Selector) -> Query {
+    pub(super) fn query(&self, selector: &MetaSelector) -> Query {
         if selector.selects_all() {
             let whole = Some(0..self.content_length()).filter(|whole| !whole.is_empty());
             return Query { filters: Vec::new(), next: 0, pending: whole };
@@ -272,8 +272,8 @@ mod tests {
         builder.finish()
     }
 
-    fn selector(schema: &str, package: &str, name: &str) -> Selector {
-        Selector { schema: schema.to_owned(), package: package.to_owned(), name: name.to_owned() }
+    fn selector(schema: &str, package: &str, name: &str) -> MetaSelector {
+        MetaSelector { schema: schema.to_owned(), package: package.to_owned(), name: name.to_owned() }
     }
 
     // Case catalogd-52

@@ -19,4 +19,4 @@ pub use folder::UnpackedFolder;
 pub use index::Index;
 pub use snapshot::Snapshot;
 pub use store::{MIN_AGE, Store, SweepResult};
-pub use writer::{Observer, WriteError, Writer};
+pub use writer::{ContentWriteError, Observer, Writer};

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use olm_fbc::Selector;
+use olm_fbc::MetaSelector;
 use olm_graphql::{Executor, SchemaError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -85,7 +85,10 @@ impl Snapshot {
     }
 
     /// The byte ranges that answer `selector`, found lazily.
-    pub fn ranges(self: &Arc<Self>, selector: &Selector) -> impl Iterator<Item = Range<u64>> + Send + use<> {
+    pub fn ranges(
+        self: &Arc<Self>,
+        selector: &MetaSelector,
+    ) -> impl Iterator<Item = Range<u64>> + Send + use<> {
         let (snapshot, mut query) = (Arc::clone(self), self.index.query(selector));
         std::iter::from_fn(move || snapshot.index.next_range(&mut query))
     }

@@ -22,7 +22,7 @@ use parking_lot::RwLock;
 use super::attempts::{Attempts, Suspect, UnpackDirectory};
 use super::disk::{discard, remove};
 use super::snapshot::CONTENT;
-use super::{Observer, Snapshot, UnpackedFolder, WriteError, Writer, writer};
+use super::{ContentWriteError, Observer, Snapshot, UnpackedFolder, Writer, writer};
 
 /// Name of the file in a catalog's directory that holds the [`Verification`] of its content.
 const VERIFIED: &str = "verified";
@@ -143,7 +143,7 @@ impl Store {
         catalog: &str,
         root: &Path,
         canonical: String,
-    ) -> Result<Arc<Snapshot>, WriteError> {
+    ) -> Result<Arc<Snapshot>, ContentWriteError> {
         self.replace_from(catalog, &UnpackedFolder::new(root.to_owned()), canonical)
     }
 
@@ -156,7 +156,7 @@ impl Store {
         catalog: &str,
         folder: &impl Folder,
         canonical: String,
-    ) -> Result<Arc<Snapshot>, WriteError> {
+    ) -> Result<Arc<Snapshot>, ContentWriteError> {
         let directory = self.catalogs.join(catalog);
         if !directory.exists() {
             std::fs::create_dir(&directory)?;
@@ -227,7 +227,7 @@ fn write(
     observer: Option<Box<dyn Observer>>,
     folder: &impl Folder,
     canonical: String,
-) -> Result<Snapshot, WriteError> {
+) -> Result<Snapshot, ContentWriteError> {
     let mut writer = Writer::new(directory.join(CONTENT), observer)?;
     load(folder, &writer::LIMITS, &mut |meta: Meta| writer.push(&meta))?;
     writer.finish(canonical)
@@ -260,7 +260,7 @@ fn is_old(path: &Path, now: SystemTime) -> bool {
 mod tests {
     use super::*;
     use crate::content::read_range;
-    use olm_fbc::Selector;
+    use olm_fbc::MetaSelector;
     use std::fs::File;
     use std::sync::mpsc;
 
@@ -315,7 +315,7 @@ mod tests {
         let store = Store::open(cache.path()).unwrap();
         let found = store.get("a").unwrap();
         assert_eq!((found.canonical.clone(), found.modified), (image('3'), modified));
-        assert_eq!(found.index.ranges(&Selector::default()).next(), Some(0..found.data.length));
+        assert_eq!(found.index.ranges(&MetaSelector::default()).next(), Some(0..found.data.length));
         let left: Vec<_> = std::fs::read_dir(cache.path().join("catalogs")).unwrap().collect();
         assert_eq!(left.len(), 1);
         assert_eq!(std::fs::read_dir(cache.path().join("catalogs/a")).unwrap().count(), 1);

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Seek, Write};
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
-use olm_fbc::{DocumentLimits, Limits, LoadError, Meta};
+use olm_fbc::{DocumentLimits, LoadError, LoadLimits, Meta};
 use serde_json::Value;
 use tempfile::TempPath;
 
@@ -16,7 +16,7 @@ use super::snapshot::{Description, MAGIC, Snapshot};
 const STAGING_PREFIX: &str = ".staging-";
 
 /// Limits on one document. All objects of the field are smaller than 2 MiB.
-pub(super) const LIMITS: Limits = Limits {
+pub(super) const LIMITS: LoadLimits = LoadLimits {
     entries: 1_000_000,
     document: DocumentLimits {
         document_bytes: 16 << 20,
@@ -28,7 +28,7 @@ pub(super) const LIMITS: Limits = Limits {
 
 /// Error of storing content.
 #[derive(Debug, thiserror::Error)]
-pub enum WriteError {
+pub enum ContentWriteError {
     /// The catalog's files cannot be loaded.
     #[error("error walking FBC root: {0}")]
     Load(#[from] LoadError),
@@ -40,7 +40,7 @@ pub enum WriteError {
     Io(#[from] io::Error),
 }
 
-impl WriteError {
+impl ContentWriteError {
     /// `true` if every attempt with the same image fails in the same way.
     pub fn is_of_the_content(&self) -> bool {
         match self {
@@ -73,7 +73,10 @@ pub struct Writer {
 
 impl Writer {
     /// A writer of the content file `target`, whose directory exists.
-    pub(super) fn new(target: PathBuf, observer: Option<Box<dyn Observer>>) -> Result<Self, WriteError> {
+    pub(super) fn new(
+        target: PathBuf,
+        observer: Option<Box<dyn Observer>>,
+    ) -> Result<Self, ContentWriteError> {
         let staging = tempfile::Builder::new().prefix(STAGING_PREFIX).tempfile_in(directory_of(&target));
         // Errors with the random name would differ at each attempt and change the status.
         let (file, staging) = staging.map_err(|error| io::Error::from(error.kind()))?.into_parts();
@@ -85,7 +88,7 @@ impl Writer {
     ///
     /// # Errors
     /// An I/O error, or content that exceeds a limit.
-    pub fn push(&mut self, meta: &Meta) -> Result<(), WriteError> {
+    pub fn push(&mut self, meta: &Meta) -> Result<(), ContentWriteError> {
         if meta.blob.is_empty() {
             return Ok(());
         }
@@ -105,7 +108,7 @@ impl Writer {
     ///
     /// # Errors
     /// An I/O error.
-    pub(super) fn finish(mut self, canonical: String) -> Result<Snapshot, WriteError> {
+    pub(super) fn finish(mut self, canonical: String) -> Result<Snapshot, ContentWriteError> {
         let findings = self.observer.take().and_then(|observer| unless_panicked(|| observer.finish())?);
         // Freed before the snapshot is opened: the index can be as large as all else together.
         let description = Description { canonical, index: self.index.finish(), findings };

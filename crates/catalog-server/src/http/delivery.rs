@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use olm_fbc::Selector;
+use olm_fbc::MetaSelector;
 use tokio::sync::Semaphore;
 
 use super::body::{Piece, Unsent, body, compressing_body, copied_body, gather, gather_compressed};
@@ -34,7 +34,7 @@ static COMPRESSING_STREAMS: Semaphore = Semaphore::const_new(2);
 pub(super) async fn deliver(
     endpoint: Endpoint,
     snapshot: &Arc<Snapshot>,
-    selector: &Selector,
+    selector: &MetaSelector,
     method: &Method,
     headers: &HeaderMap,
 ) -> io::Result<Response> {
@@ -104,13 +104,13 @@ async fn whole(
     }
     let has_ranges = endpoint == Endpoint::All;
     let answer = if has_ranges { answer.with(header::ACCEPT_RANGES, "bytes") } else { answer };
-    plain(answer, snapshot, &Selector::default(), snapshot.data.length)
+    plain(answer, snapshot, &MetaSelector::default(), snapshot.data.length)
 }
 
 fn plain(
     answer: ContentResponse,
     snapshot: &Arc<Snapshot>,
-    selector: &Selector,
+    selector: &MetaSelector,
     length: u64,
 ) -> io::Result<Response> {
     let answer = answer.tagged(snapshot, None).json_lines(length);
@@ -122,7 +122,7 @@ fn plain(
 async fn compressed(
     answer: ContentResponse,
     snapshot: &Arc<Snapshot>,
-    selector: &Selector,
+    selector: &MetaSelector,
     length: u64,
     encoding: Encoding,
 ) -> io::Result<Response> {
@@ -148,7 +148,7 @@ async fn compressed(
 /// The selected blobs, compressed in memory. `None` if too many answers are unsent.
 async fn compressed_whole(
     snapshot: &Arc<Snapshot>,
-    selector: &Selector,
+    selector: &MetaSelector,
     length: u64,
     encoding: Encoding,
 ) -> io::Result<Option<(Unsent, Bytes)>> {

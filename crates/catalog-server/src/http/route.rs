@@ -1,6 +1,6 @@
 //! Request paths and queries (docs/design/catalogd.md#order-of-checks, docs/design/catalogd.md#metas). Pure.
 
-use olm_fbc::Selector;
+use olm_fbc::MetaSelector;
 
 /// An endpoint of a catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +58,7 @@ fn clean(path: &str) -> String {
 }
 
 /// The query of a `/metas` request, or `None` if it has an unknown parameter.
-pub fn selector(query: &str) -> Option<Selector> {
+pub fn selector(query: &str) -> Option<MetaSelector> {
     let (mut schema, mut package, mut name) = (None, None, None);
     for pair in query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -74,7 +74,7 @@ pub fn selector(query: &str) -> Option<Selector> {
         };
         slot.get_or_insert(value);
     }
-    Some(Selector {
+    Some(MetaSelector {
         schema: schema.unwrap_or_default(),
         package: package.unwrap_or_default(),
         name: name.unwrap_or_default(),
@@ -163,7 +163,11 @@ mod tests {
     #[test]
     fn metas_query_accepts_known_parameters_only() {
         let of = |schema: &str, package: &str, name: &str| {
-            Some(Selector { schema: schema.to_owned(), package: package.to_owned(), name: name.to_owned() })
+            Some(MetaSelector {
+                schema: schema.to_owned(),
+                package: package.to_owned(),
+                name: name.to_owned(),
+            })
         };
         let rows = [
             ("", of("", "", "")),

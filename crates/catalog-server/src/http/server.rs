@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
-use olm_fbc::Selector;
+use olm_fbc::MetaSelector;
 use olm_runtime::metrics::Metrics;
 
 use super::delivery::deliver;
@@ -77,7 +77,7 @@ impl CatalogServer {
             return error(StatusCode::BAD_REQUEST, &text);
         }
         let selector = match endpoint {
-            Endpoint::All => Selector::default(),
+            Endpoint::All => MetaSelector::default(),
             Endpoint::Metas => match selector(query) {
                 Some(selector) => selector,
                 None => return error(StatusCode::BAD_REQUEST, "400 Bad Request"),

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 pub use basic::BasicTemplate;
 pub use convert::{TemplateKind, convert};
-pub use semver::{BundleIdentity, SemverTemplate};
+pub use semver::{SemverBundle, SemverTemplate};
 pub use substitutes::SubstitutesTemplate;
 
 use crate::{

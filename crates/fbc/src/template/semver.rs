@@ -28,7 +28,7 @@ const TEMPLATE: Structure = structure(
 
 /// Properties of the bundle in an image that the expansion needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BundleIdentity {
+pub struct SemverBundle {
     /// Package of the bundle.
     pub package: String,
     /// Name of the bundle.
@@ -157,7 +157,7 @@ impl SemverTemplate {
     ///
     /// # Errors
     /// Images without bundle, bundles of several packages, equal names or versions without an order in one stream.
-    pub fn expand(&self, bundles: &BTreeMap<String, BundleIdentity>) -> Result<Vec<Meta>, TemplateError> {
+    pub fn expand(&self, bundles: &BTreeMap<String, SemverBundle>) -> Result<Vec<Meta>, TemplateError> {
         if self.images().is_empty() {
             return Err(TemplateError::NoBundles);
         }
@@ -208,7 +208,7 @@ fn preferred(text: &str, major: bool, minor: bool) -> Result<ChannelType, String
 /// Names and versions of the bundles of a stream. `package` is that of earlier bundles, or initially empty.
 fn read_stream<'a>(
     images: &[String],
-    bundles: &'a BTreeMap<String, BundleIdentity>,
+    bundles: &'a BTreeMap<String, SemverBundle>,
     package: &mut &'a str,
 ) -> Result<Vec<(&'a str, Version)>, String> {
     let mut versions: Vec<(&str, Version)> = Vec::new();

@@ -10,7 +10,7 @@ use olm_version::{Release, Version, quote};
 use super::documents::{Bundle, Documents, Located};
 use super::names::label_problems;
 use crate::{
-    Channel, ChannelEntry, Deprecation, Origin, Package, Reference, SCHEMA_BUNDLE, SCHEMA_CHANNEL,
+    Channel, ChannelEntry, Deprecation, DeprecationReference, Origin, Package, SCHEMA_BUNDLE, SCHEMA_CHANNEL,
     SCHEMA_PACKAGE,
 };
 
@@ -274,7 +274,7 @@ impl Conversion {
         }
     }
 
-    fn deprecate(&mut self, index: usize, package: &str, reference: &Reference, notice: Notice) {
+    fn deprecate(&mut self, index: usize, package: &str, reference: &DeprecationReference, notice: Notice) {
         let (owner, name) = (quote(package), quote(&reference.name));
         let origin = notice.origin.clone();
         let Some(known) = self.model.get_mut(package) else { return };
@@ -331,7 +331,7 @@ impl Bundle {
 }
 
 /// Formats a reference as upstream does.
-fn shown(reference: &Reference) -> String {
+fn shown(reference: &DeprecationReference) -> String {
     format!(
         "declcfg.PackageScopedReference{{Schema:{}, Name:{}}}",
         quote(&reference.schema),

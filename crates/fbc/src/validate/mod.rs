@@ -5,7 +5,7 @@
 //! Meta ─ documents ► typed objects ─ convert ► model ─ model, graph ► tree ► Report
 //! ```
 //!
-//! Upstream stops at the first error of the load and of the conversion. A [`Report`] holds that message and
+//! Upstream stops at the first error of the load and of the conversion. A [`ValidationReport`] holds that message and
 //! additionally all findings: after an error validation continues and omits mere consequences of it.
 
 mod convert;
@@ -20,11 +20,11 @@ mod tree;
 
 use convert::Problem;
 pub use duplicates::Duplicates;
-pub use report::{Finding, RULES, Report};
+pub use report::{CatalogFinding, RULES, ValidationReport};
 use report::{REJECTED, REPEATED_KEY, UNDOCUMENTED};
 
 use crate::{
-    Folder, Limits, LoadError, Meta, Origin,
+    Folder, LoadError, LoadLimits, Meta, Origin,
     folder::{content_files, load_file},
 };
 use documents::Documents;
@@ -36,8 +36,8 @@ use olm_version::quote;
 struct Validator {
     strict: bool,
     documents: Documents,
-    errors: Vec<Finding>,
-    warnings: Vec<Finding>,
+    errors: Vec<CatalogFinding>,
+    warnings: Vec<CatalogFinding>,
     /// First error as upstream prints it.
     reference_message: Option<String>,
 }
@@ -76,11 +76,11 @@ impl Validator {
     fn error(&mut self, message: String, origin: Option<Origin>) {
         self.reference_message.get_or_insert_with(|| message.clone());
         let message = shortened(message);
-        self.errors.push(Finding::new(&REJECTED, Vec::new(), message, origin));
+        self.errors.push(CatalogFinding::new(&REJECTED, Vec::new(), message, origin));
     }
 
     /// Checks the objects against each other and returns all findings.
-    fn finish(mut self) -> Report {
+    fn finish(mut self) -> ValidationReport {
         let complete = !self.documents.incomplete;
         let (model, problems) = convert::convert(std::mem::take(&mut self.documents));
         for Problem { message, origin, first } in problems {
@@ -100,7 +100,7 @@ impl Validator {
             self.errors.extend(tree.findings());
         }
         self.errors.extend(self.warnings);
-        Report { findings: self.errors, reference_message: self.reference_message }
+        ValidationReport { findings: self.errors, reference_message: self.reference_message }
     }
 }
 
@@ -120,7 +120,7 @@ fn shortened(message: String) -> String {
 
 /// Warnings about repeated keys of an object that was read by [`load_authored`](crate::load_authored), each in the
 /// line of the key.
-pub fn repeated_key_warnings(meta: &Meta) -> impl Iterator<Item = Finding> {
+pub fn repeated_key_warnings(meta: &Meta) -> impl Iterator<Item = CatalogFinding> {
     meta.repeated_keys.iter().map(|key| {
         let advice = match (key.path.as_slice(), meta.schema.as_str()) {
             ([name], _)
@@ -164,21 +164,21 @@ pub(crate) fn check_metas(metas: &[Meta]) -> Result<(), Fault> {
 }
 
 /// Validates a catalog that was read already.
-pub fn validate_metas(metas: &[Meta]) -> Report {
+pub fn validate_metas(metas: &[Meta]) -> ValidationReport {
     let mut validator = Validator::default();
     metas.iter().for_each(|meta| validator.add(meta));
     validator.finish()
 }
 
-fn warning(rule: &'static Rule, message: String, origin: Origin) -> Finding {
-    Finding::new(rule, Vec::new(), message, Some(origin))
+fn warning(rule: &'static Rule, message: String, origin: Origin) -> CatalogFinding {
+    CatalogFinding::new(rule, Vec::new(), message, Some(origin))
 }
 
 /// Validates a catalog folder. An unreadable file does not prevent checks of the others.
 ///
 /// Repeated keys are warnings: an object may be lost. `strict` adds warnings about faults that upstream does not check: property values that are null, the contract of
 /// all objects (docs/design/catalogd.md#schemas), unknown schemas with the reserved prefix, skipped text.
-pub fn validate_folder(folder: &impl Folder, limits: &Limits, strict: bool) -> Report {
+pub fn validate_folder(folder: &impl Folder, limits: &LoadLimits, strict: bool) -> ValidationReport {
     let mut validator = Validator { strict, ..Validator::default() };
     match content_files(folder, limits) {
         Err(error) => validator.add_failure(&error),

@@ -24,7 +24,7 @@ olm_finding::rules! {
 ///
 /// Printed on one line: the origin if known, the scope, the message, joined by `: `.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct CatalogFinding {
     /// The violated rule, serialized as its ID.
     #[serde(serialize_with = "olm_finding::by_id")]
     pub rule: &'static Rule,
@@ -41,7 +41,7 @@ pub struct Finding {
     pub origin: Option<Origin>,
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for CatalogFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(origin) = &self.origin {
             write!(f, "{origin}: ")?;
@@ -53,7 +53,7 @@ impl fmt::Display for Finding {
     }
 }
 
-impl Finding {
+impl CatalogFinding {
     pub(super) fn new(
         rule: &'static Rule,
         scope: Vec<String>,
@@ -65,7 +65,7 @@ impl Finding {
 }
 
 /// Scope and message of an error without the names of objects at its end, and the number of their words.
-fn kind_and_size(finding: &Finding) -> (String, usize) {
+fn kind_and_size(finding: &CatalogFinding) -> (String, usize) {
     let message = finding.message.split("; the first one is in ").next().unwrap_or_default();
     let (kind, names) =
         message.split_once(": ").or_else(|| message.split_once(" [")).unwrap_or((message, ""));
@@ -75,30 +75,30 @@ fn kind_and_size(finding: &Finding) -> (String, usize) {
 
 /// Findings of a validation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct ValidationReport {
     /// Errors in the order of upstream's checks, then warnings in the order of the catalog. Within the model check
     /// packages, channels and bundles are sorted by name.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CatalogFinding>,
     /// Complete message of `opm validate`. `None` if it accepts the catalog.
     pub reference_message: Option<String>,
 }
 
-impl Report {
+impl ValidationReport {
     /// `true` if upstream accepts the catalog. Warnings are ignored.
     pub fn is_valid(&self) -> bool {
         self.reference_message.is_none()
     }
 
     /// Findings for which upstream rejects the catalog.
-    pub fn errors(&self) -> impl Iterator<Item = &Finding> {
+    pub fn errors(&self) -> impl Iterator<Item = &CatalogFinding> {
         self.findings.iter().filter(|finding| finding.severity == Level::Error)
     }
 
     /// Errors that the catalog did not have at the time of the report `before`. An error about the same part is the same
     /// one unless it names more objects.
-    pub fn errors_since(&self, before: &Self) -> Vec<&Finding> {
+    pub fn errors_since(&self, before: &Self) -> Vec<&CatalogFinding> {
         let (known, now) = (before.error_sizes(), self.error_sizes());
-        let is_new = |finding: &&Finding| {
+        let is_new = |finding: &&CatalogFinding| {
             let (kind, _) = kind_and_size(finding);
             now.get(&kind) > known.get(&kind)
         };
@@ -116,7 +116,7 @@ impl Report {
     }
 
     /// Findings for which upstream does not reject it.
-    pub fn warnings(&self) -> impl Iterator<Item = &Finding> {
+    pub fn warnings(&self) -> impl Iterator<Item = &CatalogFinding> {
         self.findings.iter().filter(|finding| finding.severity == Level::Warning)
     }
 }
@@ -125,15 +125,15 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn report(errors: &[(&str, &str)]) -> Report {
-        let finding = |(scope, message): &(&str, &str)| Finding {
+    fn report(errors: &[(&str, &str)]) -> ValidationReport {
+        let finding = |(scope, message): &(&str, &str)| CatalogFinding {
             rule: &REJECTED,
             severity: Level::Error,
             scope: vec![(*scope).to_owned()],
             message: (*message).to_owned(),
             origin: None,
         };
-        Report { findings: errors.iter().map(finding).collect(), reference_message: None }
+        ValidationReport { findings: errors.iter().map(finding).collect(), reference_message: None }
     }
 
     #[test]
@@ -154,7 +154,7 @@ mod tests {
             (vec![("d", "duplicate bundle \"y\"; the first one is in f:9: document 1".to_owned())], 1),
             (vec![("c", heads("a, b")), ("c", "no channel head found in graph".to_owned())], 1),
         ] {
-            let borrowed = |list: &[(&'static str, String)]| -> Report {
+            let borrowed = |list: &[(&'static str, String)]| -> ValidationReport {
                 report(&list.iter().map(|(scope, text)| (*scope, text.as_str())).collect::<Vec<_>>())
             };
             assert_eq!(borrowed(&after).errors_since(&borrowed(&before)).len(), expected, "{after:?}");

@@ -1,6 +1,6 @@
 //! Findings of the model check as a tree, printed as upstream does (docs/design/catalogd.md#validation).
 
-use super::{Finding, report::REJECTED};
+use super::{CatalogFinding, report::REJECTED};
 use crate::Origin;
 
 /// Message, or scope with its findings.
@@ -51,7 +51,7 @@ impl Node {
     }
 
     /// Messages with their scopes, excluding this one, in tree order.
-    pub(super) fn findings(&self) -> Vec<Finding> {
+    pub(super) fn findings(&self) -> Vec<CatalogFinding> {
         let mut findings = Vec::new();
         for child in &self.children {
             child.collect(&mut Vec::new(), &mut findings);
@@ -59,10 +59,10 @@ impl Node {
         findings
     }
 
-    fn collect(&self, scope: &mut Vec<String>, findings: &mut Vec<Finding>) {
+    fn collect(&self, scope: &mut Vec<String>, findings: &mut Vec<CatalogFinding>) {
         if self.is_empty() {
             let (message, origin) = (self.text.clone(), self.origin.clone());
-            findings.push(Finding::new(&REJECTED, scope.clone(), message, origin));
+            findings.push(CatalogFinding::new(&REJECTED, scope.clone(), message, origin));
             return;
         }
         scope.push(self.text.clone());

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::fixture::*;
 use olm_image::Layer;
-use olm_oci::Limits;
+use olm_oci::ImageLimits;
 
 // Cases catalogd-31, catalogd-32, operations-a54
 #[tokio::test]
@@ -164,7 +164,7 @@ async fn claimed_size_over_limit_is_rejected_at_once() {
     );
 }
 
-const SMALL_LIMITS: Limits = Limits {
+const SMALL_LIMITS: ImageLimits = ImageLimits {
     layers: 2,
     blob_bytes: 100_000,
     unpacked_bytes: 100_000,
@@ -194,7 +194,7 @@ fn frame(log: u32, content: &[u8]) -> Vec<u8> {
 async fn replaced_and_hidden_content_does_not_count_against_the_tree_limits() {
     let long = format!("configs/{}", text(30));
     let hidden = [file(&format!("configs/.wh.{}", text(30)), "")];
-    let fixture = Fixture::with(|config| config.limits = Limits { layers: 9, ..SMALL_LIMITS }).await;
+    let fixture = Fixture::with(|config| config.limits = ImageLimits { layers: 9, ..SMALL_LIMITS }).await;
     let replaced: Vec<Layer> = (0..4)
         .flat_map(|_| [tar_layer(&[file(&long, ""), link(&long, "y"), file(&long, "")]), tar_layer(&hidden)])
         .collect();

@@ -1,12 +1,12 @@
-//! Hostile bundle images. Their content stays in memory, within [`Limits::BUNDLE`].
+//! Hostile bundle images. Their content stays in memory, within [`ImageLimits::BUNDLE`].
 
 use crate::fixture::*;
 use olm_image::Layer;
-use olm_oci::{BUNDLE_FOLDERS, Limits};
+use olm_oci::{BUNDLE_FOLDERS, ImageLimits};
 
 /// Pulls a bundle with these layers. Returns each file as `path=content`.
 async fn pull(layers: &[Layer]) -> Result<Vec<String>, String> {
-    let fixture = Fixture::with(|config| config.limits = Limits::BUNDLE).await;
+    let fixture = Fixture::with(|config| config.limits = ImageLimits::BUNDLE).await;
     fixture.registry.add_image("a/bundle", "v1", &image(layers, "unused"));
     let canonical = fixture.resolve("a/bundle:v1").await;
     let files = fixture.puller.pull_files(&canonical, &BUNDLE_FOLDERS).await.map(|(files, _)| files);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use olm_image::registry::Registry;
 use olm_image::{CATALOG_LABEL, Image, Layer, Runtime};
 use olm_oci::{
-    CanonicalRef, Config, CredentialSource, Limits, Proxies, PullError, PulledFolder, Puller, Reference,
+    CanonicalRef, Config, CredentialSource, ImageLimits, Proxies, PullError, PulledFolder, Puller, Reference,
     RegistryPaths, catalog_folder,
 };
 use tempfile::TempDir;
@@ -30,7 +30,7 @@ impl Fixture {
             std::fs::create_dir(folder.path().join(name)).unwrap();
         }
         registry.write_ca(&folder.path().join("cas")).unwrap();
-        let mut config = Config::new(Limits::CATALOG);
+        let mut config = Config::new(ImageLimits::CATALOG);
         config.cas_dir = Some(folder.path().join("cas"));
         config.credentials = CredentialSource::File(folder.path().join("auth.json"));
         config.paths = RegistryPaths {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use olm_oci::{Limits, unpack_layers};
+use olm_oci::{ImageLimits, unpack_layers};
 
 fn layer(files: &[(&str, &str)]) -> Bytes {
     let mut tar = tar::Builder::new(Vec::new());
@@ -21,9 +21,9 @@ async fn layers_in_memory_are_applied_in_order_within_limits() {
         layer(&[("manifests/a.yaml", "old"), ("bin/program", "elf"), ("tests/a", "t")]),
         layer(&[("manifests/a.yaml", "new"), ("tests/.wh.a", "")]),
     ];
-    let files = unpack_layers(layers.clone(), &["manifests", "tests"], Limits::BUNDLE).await.unwrap();
+    let files = unpack_layers(layers.clone(), &["manifests", "tests"], ImageLimits::BUNDLE).await.unwrap();
     assert_eq!(files, BTreeMap::from([("manifests/a.yaml".to_owned(), b"new".to_vec())]));
-    let small = Limits { file_bytes: 2, ..Limits::BUNDLE };
+    let small = ImageLimits { file_bytes: 2, ..ImageLimits::BUNDLE };
     let error = unpack_layers(layers, &["manifests"], small).await.unwrap_err();
     assert!(error.is_of_the_content() && error.to_string().contains("file-bytes"), "{error}");
 }

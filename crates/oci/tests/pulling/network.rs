@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::fixture::*;
 use olm_image::registry::{Access, Fault, Registry, Seen};
-use olm_oci::{Config, CredentialSource, Credentials, Limits, Proxies, Puller, RegistryPaths};
+use olm_oci::{Config, CredentialSource, Credentials, ImageLimits, Proxies, Puller, RegistryPaths};
 
 /// Registry that requires tokens, with a configured login.
 async fn with_tokens() -> Fixture {
@@ -256,7 +256,7 @@ async fn registry_is_reached_through_proxy() {
     let folder = tempfile::TempDir::new().unwrap();
     registry.write_ca(folder.path()).unwrap();
     let puller = |proxy: String| {
-        let mut config = Config::new(Limits::CATALOG);
+        let mut config = Config::new(ImageLimits::CATALOG);
         config.cas_dir = Some(folder.path().to_owned());
         config.paths = RegistryPaths::default();
         config.proxies = Proxies::new(None, Some(proxy.parse().unwrap()), "");
@@ -376,7 +376,7 @@ const REFERENCE: &str = "OLM_TEST_REFERENCE";
 async fn system_roots_follow_the_environment() {
     if let Ok(reference) = std::env::var(REFERENCE) {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let config = Config { paths: RegistryPaths::default(), ..Config::new(Limits::CATALOG) };
+        let config = Config { paths: RegistryPaths::default(), ..Config::new(ImageLimits::CATALOG) };
         Puller::new(config).resolve(&reference.parse().unwrap()).await.unwrap();
         return;
     }

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::fixture::*;
 use olm_image::registry::{Access, Registry};
 use olm_image::{Image, Layer, Runtime};
-use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, Platform, catalog_folder, remove_folder};
+use olm_oci::{BUNDLE_FOLDERS, CanonicalRef, ImagePlatform, catalog_folder, remove_folder};
 
 // Case catalogd-19
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn index_resolves_to_its_digest_and_pulls_own_platform() {
     let fixture = Fixture::new().await;
     let own = fixture.registry.add_image("a/cat", "own", &catalog());
     let other = fixture.registry.add_image("a/cat", "other", &image(&[], "/other"));
-    let platform = Platform::current();
+    let platform = ImagePlatform::current();
     let index = |architecture: &str| {
         let entry = |digest: &str, architecture: &str| {
             serde_json::json!({

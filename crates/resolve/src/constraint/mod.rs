@@ -25,7 +25,7 @@ use olm_fbc::Property;
 use serde::Serialize;
 
 use predicate::Predicate;
-pub use provider::{AvailableProviders, Provider, Verdict};
+pub use provider::{AvailableProviders, Provider, RequirementVerdict};
 pub use rule::ValidationRule;
 
 /// Property that requires a package within a range of versions.
@@ -174,10 +174,10 @@ impl Requirement {
     /// Of several bundles that meet it, the verdict names the one of the extension first by name. An API that no
     /// bundle provides is considered last, and only if the requirement names it
     /// (docs/design/additions.md#dependency-modes).
-    pub fn verdict(&self, providers: &AvailableProviders) -> Verdict {
+    pub fn verdict(&self, providers: &AvailableProviders) -> RequirementVerdict {
         match &self.0.predicate {
             Ok(predicate) => providers.verdict(predicate),
-            Err(fault) => Verdict::Invalid(fault.clone()),
+            Err(fault) => RequirementVerdict::Invalid(fault.clone()),
         }
     }
 }

@@ -141,7 +141,7 @@ pub struct AvailableProviders {
 
 /// Result of the evaluation of a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RequirementVerdict {
     /// A provider meets it.
     Met {
         /// Name of the extension, of the bundle where no extension is known, or of the API where `external`.
@@ -161,7 +161,7 @@ pub enum Verdict {
 }
 
 impl AvailableProviders {
-    pub(super) fn verdict(&self, predicate: &Predicate) -> Verdict {
+    pub(super) fn verdict(&self, predicate: &Predicate) -> RequirementVerdict {
         // Each API is tested against the whole tree, so repeated ones are tested once.
         let named: BTreeSet<&Gvk> = predicate.gvks().filter(|gvk| self.served.contains(*gvk)).collect();
         let external: Vec<_> = named.into_iter().cloned().map(Provider::external).collect();
@@ -172,9 +172,12 @@ impl AvailableProviders {
             let values = predicate.values(provider);
             together.iter_mut().zip(&values).for_each(|(any, one)| *any |= one);
             if predicate.holds(values) {
-                return Verdict::Met { by: provider.name().to_owned(), external: provider.external };
+                return RequirementVerdict::Met {
+                    by: provider.name().to_owned(),
+                    external: provider.external,
+                };
             }
         }
-        Verdict::Unmet { wide: predicate.holds(together) }
+        RequirementVerdict::Unmet { wide: predicate.holds(together) }
     }
 }

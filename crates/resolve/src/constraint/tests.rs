@@ -46,8 +46,8 @@ fn around<const N: usize>(providers: [Provider; N], served: &[Gvk]) -> Available
     AvailableProviders { providers: providers.into(), served: served.iter().cloned().collect() }
 }
 
-fn met(by: &str) -> Verdict {
-    Verdict::Met { by: by.to_owned(), external: false }
+fn met(by: &str) -> RequirementVerdict {
+    RequirementVerdict::Met { by: by.to_owned(), external: false }
 }
 
 fn fault(kind: &str, value: &str) -> String {
@@ -254,7 +254,7 @@ fn installed_packages_and_apis_meet_requirements() {
         requirement("olm.package.required", &value.to_string()).verdict(&installed)
     };
     // Worked example of docs/design/resolution.md#judged-dependencies.
-    assert_eq!(required(">=1.4.0 <2.0.0"), Verdict::Unmet { wide: false });
+    assert_eq!(required(">=1.4.0 <2.0.0"), RequirementVerdict::Unmet { wide: false });
     assert_eq!(required(">=1.4.0-rc.1 <2.0.0"), met("base"));
     assert_eq!(required("> 1.0.0 !1.2.1"), met("base"));
     let certified = json!({ "cel": { "rule": "properties.exists(p, p.type == \"certified\")" } });
@@ -265,7 +265,7 @@ fn installed_packages_and_apis_meet_requirements() {
     assert_eq!(constraint(&both).verdict(&installed), met("stor"));
     // Group, version and kind compare as text.
     let lower = requirement("olm.gvk.required", &api("bucket").to_string());
-    assert_eq!(lower.verdict(&installed), Verdict::Unmet { wide: false });
+    assert_eq!(lower.verdict(&installed), RequirementVerdict::Unmet { wide: false });
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn served_api_without_a_bundle_is_external() {
     let bucket = requirement("olm.gvk.required", &api("Bucket").to_string());
     // Cases additions-a24, additions-e18
     let served = around([], &[gvk("Bucket")]);
-    let external = Verdict::Met { by: gvk("Bucket").to_string(), external: true };
+    let external = RequirementVerdict::Met { by: gvk("Bucket").to_string(), external: true };
     assert_eq!(bucket.verdict(&served), external);
     assert!(bucket.is_met_by(&Provider::external(gvk("Bucket"))));
     // An installed bundle precedes, and of several the one of the extension first by name.
@@ -281,7 +281,7 @@ fn served_api_without_a_bundle_is_external() {
     assert_eq!(bucket.verdict(&around([store("z"), store("b"), store("c")], &[gvk("Bucket")])), met("b"));
     // A served API is not a bundle that meets other conditions.
     let other = constraint(&json!({ "not": { "constraints": [{ "gvk": api("Other") }] } }));
-    assert_eq!(other.verdict(&served), Verdict::Unmet { wide: true });
+    assert_eq!(other.verdict(&served), RequirementVerdict::Unmet { wide: true });
 }
 
 #[test]
@@ -294,26 +294,30 @@ fn compound_constraint_is_met_by_a_single_bundle() {
     let cases = [
         // Case additions-a25
         (&any, around([a(), b()], &[]), met("b")),
-        (&any, around([a()], &[]), Verdict::Unmet { wide: false }),
+        (&any, around([a()], &[]), RequirementVerdict::Unmet { wide: false }),
         // docs/design/additions.md#one-bundle-meets-a-constraint; case additions-a26
-        (&all, around([a(), b()], &[]), Verdict::Unmet { wide: true }),
-        (&all, around([b()], &[gvk("G")]), Verdict::Unmet { wide: false }),
+        (&all, around([a(), b()], &[]), RequirementVerdict::Unmet { wide: true }),
+        (&all, around([b()], &[gvk("G")]), RequirementVerdict::Unmet { wide: false }),
         (&all, around([provider("c", "a", "1.0.0", &[("olm.gvk", api("G"))])], &[]), met("c")),
         // Any other bundle (docs/design/resolution.md#constraint-property).
         (&not(any.clone()), around([a(), b()], &[]), met("a")),
-        (&not(all.clone()), around([], &[]), Verdict::Unmet { wide: true }),
+        (&not(all.clone()), around([], &[]), RequirementVerdict::Unmet { wide: true }),
         // Empty lists (rule 5), for any existing bundle.
         (&json!({ "all": {} }), around([a()], &[]), met("a")),
-        (&json!({ "any": { "constraints": null } }), around([a()], &[]), Verdict::Unmet { wide: false }),
+        (
+            &json!({ "any": { "constraints": null } }),
+            around([a()], &[]),
+            RequirementVerdict::Unmet { wide: false },
+        ),
         (&json!({ "not": { "constraints": [] } }), around([a()], &[]), met("a")),
-        (&json!({ "all": {} }), around([], &[]), Verdict::Unmet { wide: true }),
+        (&json!({ "all": {} }), around([], &[]), RequirementVerdict::Unmet { wide: true }),
     ];
     for (value, available, expected) in cases {
         assert_eq!(constraint(value).verdict(&available), expected, "{value}");
     }
     let faulty = constraint(&json!({}));
     let fault = faulty.fault().unwrap().clone();
-    assert_eq!(faulty.verdict(&around([a()], &[])), Verdict::Invalid(fault));
+    assert_eq!(faulty.verdict(&around([a()], &[])), RequirementVerdict::Invalid(fault));
 }
 
 #[test]
@@ -324,7 +328,10 @@ fn repeated_api_is_evaluated_once() {
     let named: Vec<_> = (0..2_000).map(|_| json!({ "gvk": api("G") })).collect();
     let value = json!({"all": {"constraints": [{"any": {"constraints": named}}, {"cel": {"rule": heavy}}]}});
     let started = Instant::now();
-    assert_eq!(constraint(&value).verdict(&around([], &[gvk("G")])), Verdict::Unmet { wide: false });
+    assert_eq!(
+        constraint(&value).verdict(&around([], &[gvk("G")])),
+        RequirementVerdict::Unmet { wide: false }
+    );
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
@@ -355,7 +362,7 @@ fn documented_samples_are_accepted() {
     assert!(constraint(&certified).is_met_by(&one) && !constraint(&stable).is_met_by(&one));
     assert!(constraint(&stable).is_met_by(&two));
     let absent = constraint(&certified);
-    assert_eq!(absent.verdict(&AvailableProviders::default()), Verdict::Unmet { wide: false });
+    assert_eq!(absent.verdict(&AvailableProviders::default()), RequirementVerdict::Unmet { wide: false });
     assert_eq!(absent.failure_message(), Some("require to have \"certified\""));
     assert_eq!(constraint(&any).mentioned_gvks().count(), 3);
     // Case seeds-s0-6, after the mapping of dependencies.yaml.
@@ -375,7 +382,7 @@ fn provider_reads_identity_from_properties() {
     assert_eq!(provider.version().unwrap().version().to_string(), "1.0.0");
     assert_eq!((provider.gvks().count(), provider.properties().len()), (0, 2));
     let any = constraint(&json!({ "all": {} }));
-    let named = Verdict::Met { by: "a.v1".to_owned(), external: false };
+    let named = RequirementVerdict::Met { by: "a.v1".to_owned(), external: false };
     assert_eq!(any.verdict(&around([provider], &[])), named);
     let nameless = Provider::new(None, "b".to_owned(), Vec::new());
     assert_eq!((nameless.package(), nameless.version().is_none()), (None, true));

@@ -4,7 +4,7 @@ use futures::{StreamExt, stream};
 use serde_json::Value;
 
 use super::{Engine, Revision};
-use crate::cluster::{Cluster, ClusterError, Reason};
+use crate::cluster::{ApiErrorReason, Cluster, ClusterError};
 use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
 use crate::fields::{Moves, blocking, classic_managers, without_scaled};
@@ -12,7 +12,7 @@ use crate::immutable::{about_object, is_replaceable, trial};
 use crate::managed_fields::{agrees, conflicts, drops_conversion, unrecorded};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
-use crate::plan::{Plan, check_body, is_controlled, plan};
+use crate::plan::{ObjectPlan, check_body, is_controlled, plan};
 use crate::probes::{ProbeResult, ProbeStatus};
 use crate::result::{Action, ObjectResult};
 use crate::storage_version::{backends, with_live_storage};
@@ -28,7 +28,7 @@ pub(super) struct ObservedObject {
     pub(super) desired: Value,
     pub(super) desired_hash: Hash,
     pub(super) actual: Option<Value>,
-    pub(super) plan: Plan,
+    pub(super) plan: ObjectPlan,
     /// Ownership that a write moves first.
     pub(super) moves: Moves,
     /// `true` if the revision has applied the object before.
@@ -88,7 +88,7 @@ impl CheckedPhase {
     /// `true` if an object is to be created or adopted.
     pub(super) fn creates_or_adopts(&self) -> bool {
         self.checks.iter().flatten().any(|check| match check {
-            ObjectCheck::Read(observed) => matches!(observed.plan, Plan::Create | Plan::Adopt),
+            ObjectCheck::Read(observed) => matches!(observed.plan, ObjectPlan::Create | ObjectPlan::Adopt),
             ObjectCheck::Unchanged(_) | ObjectCheck::Skipped(_) => false,
         })
     }
@@ -120,7 +120,7 @@ impl<C: Cluster> Engine<C> {
                 Err(CheckError::Rejected(rejected)) => {
                     let (key, verdict) = *rejected;
                     checked.findings.push(format!("{key}: {}", verdict.message));
-                    if verdict.reason == Reason::NotPermitted {
+                    if verdict.reason == ApiErrorReason::NotPermitted {
                         checked.denials.push(verdict.message);
                     }
                     None
@@ -170,7 +170,7 @@ impl<C: Cluster> Engine<C> {
         if verdict.as_ref().is_err_and(|error| revision.may_replace(error, &observed)) {
             let tried = self.cluster.apply(&trial(&observed.desired), true).await;
             verdict = tried.map_err(|error| about_object(error, &body));
-            observed.plan = Plan::Replace;
+            observed.plan = ObjectPlan::Replace;
             // The new object has no autoscaler yet.
             observed.desired = self.desired(revision, content);
         }
@@ -192,14 +192,14 @@ impl<C: Cluster> Engine<C> {
         let key = ObjectKey::of(&desired);
         let actual = match self.cluster.get(&key).await {
             Ok(actual) => actual,
-            Err(error) if error.reason == Reason::UnknownKind => None,
+            Err(error) if error.reason == ApiErrorReason::UnknownKind => None,
             Err(error) => return Err(ObjectError::new(&key, "getting object: ", error)),
         };
         let mut plan =
             plan(actual.as_ref(), &revision.owner, &revision.siblings, &content.collision_protection);
         let (mut desired, mut moves, mut keeps_storage) = (desired, Moves::default(), false);
         if let Some(actual) = &actual {
-            if matches!(plan, Plan::Adopt | Plan::Repair)
+            if matches!(plan, ObjectPlan::Adopt | ObjectPlan::Repair)
                 && let Some(staged) = self.staged(revision, &desired, actual).await?
             {
                 (desired, keeps_storage) = (staged, true);
@@ -207,8 +207,8 @@ impl<C: Cluster> Engine<C> {
             desired = without_scaled(&desired, actual);
             moves = Moves::of(actual, &revision.owner);
             let is_same = || live_hash == Some(hash_of_ours(actual)) || is_applied(&desired, actual, &moves);
-            if plan == Plan::Repair && is_same() {
-                plan = Plan::Keep;
+            if plan == ObjectPlan::Repair && is_same() {
+                plan = ObjectPlan::Keep;
             }
         }
         let was_verified = live_hash.is_some();
@@ -243,15 +243,15 @@ impl Revision {
         let ObservedObject { desired, moves, plan, .. } = observed;
         let is_omitted = dry_runs == DryRuns::Omitted;
         match (plan, &observed.actual) {
-            (Plan::Create, _) => {
+            (ObjectPlan::Create, _) => {
                 let is_needed = !is_omitted || !is_built_in(&ObjectKey::of(desired).gvk);
                 is_needed.then(|| DryRun { body: desired.clone(), moves_fields: false })
             }
-            (Plan::Adopt | Plan::Repair, Some(actual)) => {
+            (ObjectPlan::Adopt | ObjectPlan::Repair, Some(actual)) => {
                 let moves_fields = moves.managed_fields(desired, actual).is_some();
                 // Moves from managers of classic OLM follow from the dry run.
                 let may_omit = is_omitted && !self.is_migrated;
-                if *plan == Plan::Adopt && may_omit && !moves_fields {
+                if *plan == ObjectPlan::Adopt && may_omit && !moves_fields {
                     return None;
                 }
                 let mut body = check_body(desired, actual, &self.owner);
@@ -276,7 +276,7 @@ impl Revision {
             return observed;
         };
         match plan {
-            Plan::Repair => {
+            ObjectPlan::Repair => {
                 moves.claims = unrecorded(actual, outcome);
                 moves_fields |= !moves.claims.is_null();
                 // A field that only another manager owns can change without our notice.
@@ -284,10 +284,10 @@ impl Revision {
                     && hash_of_state(actual) == hash_of_state(outcome)
                     && conflicts(desired, actual).is_empty()
                 {
-                    *plan = Plan::Keep;
+                    *plan = ObjectPlan::Keep;
                 }
             }
-            Plan::Adopt if self.is_migrated => {
+            ObjectPlan::Adopt if self.is_migrated => {
                 moves.superseded.extend(classic_managers(actual, outcome, &self.siblings));
             }
             _ => {}
@@ -305,7 +305,7 @@ impl Revision {
         if error.is_namespace_gone() && self.may_skip(body) {
             return Ok(ObjectCheck::Skipped(skipped(ObjectKey::of(body))));
         }
-        let is_replaced = observed.plan == Plan::Replace;
+        let is_replaced = observed.plan == ObjectPlan::Replace;
         if error.reason.is_verdict() {
             if !is_replaced && claim_blocking(&mut observed, &mut error) {
                 return Ok(ObjectCheck::Read(observed));
@@ -316,7 +316,7 @@ impl Revision {
             return Err(CheckError::Rejected(Box::new((ObjectKey::of(&observed.desired), error))));
         }
         // A replacement deletes the object, so its creation has to be checked.
-        if error.reason == Reason::NoDryRun && !is_replaced {
+        if error.reason == ApiErrorReason::NoDryRun && !is_replaced {
             return Ok(ObjectCheck::Read(observed));
         }
         Err(CheckError::DryRun(error))
@@ -327,7 +327,7 @@ impl Revision {
     fn may_replace(&self, verdict: &ClusterError, observed: &ObservedObject) -> bool {
         let is_replaceable =
             || is_replaceable(&observed.desired) && observed.actual.as_ref().is_some_and(is_replaceable);
-        self.replaces_immutable && verdict.reason == Reason::Immutable && is_replaceable()
+        self.replaces_immutable && verdict.reason == ApiErrorReason::Immutable && is_replaceable()
     }
 
     /// `true` for permissions in a selected namespace.
@@ -345,7 +345,8 @@ impl Revision {
     /// `true` if another owner has such permissions. Without a newer revision, none can own them.
     fn is_taken(&self, observed: &ObservedObject) -> bool {
         let has_newer = !self.creation_delay.is_zero();
-        let is_foreign = observed.plan == Plan::Collide || observed.plan == Plan::Leave && !has_newer;
+        let is_foreign =
+            observed.plan == ObjectPlan::Collide || observed.plan == ObjectPlan::Leave && !has_newer;
         is_foreign && self.yields(observed)
     }
 }

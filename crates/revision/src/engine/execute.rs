@@ -6,14 +6,14 @@ use tokio::time::Instant;
 use super::check::{ObjectCheck, ObservedObject};
 use super::{Engine, Mode, Revision};
 use crate::blocked_pods::of_deployment;
-use crate::cluster::{Answer, Cluster, Reason};
+use crate::cluster::{Answer, ApiErrorReason, Cluster};
 use crate::content::ContentObject;
 use crate::error::ObjectError;
 use crate::fields::Moves;
 use crate::managed_fields::{changed, conflicts};
 use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version, uid};
-use crate::plan::{Plan, is_controlled, metadata_patch, write_body};
+use crate::plan::{ObjectPlan, is_controlled, metadata_patch, write_body};
 use crate::probes::{ProbeResult, ProbeStatus, Probes, failure_line};
 use crate::refused_names::refused_names;
 use crate::report::collision;
@@ -63,22 +63,24 @@ impl<C: Cluster> Engine<C> {
             return Ok((result, None));
         }
         let (action, live) = match (plan, actual) {
-            (Plan::Adopt | Plan::Repair, Some(actual)) => self.write(revision, observed, actual).await?,
-            (Plan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
+            (ObjectPlan::Adopt | ObjectPlan::Repair, Some(actual)) => {
+                self.write(revision, observed, actual).await?
+            }
+            (ObjectPlan::AwaitDeletion, Some(actual)) if is_crd(&key.gvk) => {
                 return Ok((self.awaited(key, actual, &revision.probes).await, None));
             }
-            (Plan::AwaitDeletion, Some(actual)) if !is_controlled(actual, &revision.owner) => {
+            (ObjectPlan::AwaitDeletion, Some(actual)) if !is_controlled(actual, &revision.owner) => {
                 let held = finalizers(actual).map(|names| format!(": {names}")).unwrap_or_default();
                 let waits = format!("waiting for the deletion of {}{held}", key.kind_first());
                 return Ok((awaited(key, actual, &revision.probes, waits), None));
             }
-            (Plan::Replace, Some(actual)) if !self.delete(&key, actual).await? => {
+            (ObjectPlan::Replace, Some(actual)) if !self.delete(&key, actual).await? => {
                 let waits = format!("waiting for the deletion of {}, which is replaced", key.kind_first());
                 return Ok((awaited(key, actual, &revision.probes, waits), None));
             }
-            (Plan::Keep | Plan::AwaitDeletion, Some(actual)) => (Action::Idle, actual.clone()),
-            (Plan::Leave, Some(actual)) => (Action::Progressed, actual.clone()),
-            (Plan::Collide, Some(actual)) => {
+            (ObjectPlan::Keep | ObjectPlan::AwaitDeletion, Some(actual)) => (Action::Idle, actual.clone()),
+            (ObjectPlan::Leave, Some(actual)) => (Action::Progressed, actual.clone()),
+            (ObjectPlan::Collide, Some(actual)) => {
                 return Ok((collided_with(desired, actual, &revision.probes), None));
             }
             _ => (Action::Created, self.create(revision, desired).await?),
@@ -93,11 +95,13 @@ impl<C: Cluster> Engine<C> {
             result.not_ready.get_or_insert_with(|| format!("Object {}: {waits}", result.key.kind_first()));
             return Ok((result, None));
         }
-        if let (Plan::Repair, Some(actual), Action::Updated | Action::Recovered) = (plan, actual, action) {
+        if let (ObjectPlan::Repair, Some(actual), Action::Updated | Action::Recovered) =
+            (plan, actual, action)
+        {
             let changed = changed(desired, actual);
             result.contention = Some(contentions.record(&result.key, &changed, Instant::now()));
         }
-        if *plan == Plan::Create && (observed.was_verified || contentions.was_deleted(&result.key)) {
+        if *plan == ObjectPlan::Create && (observed.was_verified || contentions.was_deleted(&result.key)) {
             result.contention = Some(contentions.record_deletion(&result.key, Instant::now()));
         }
         let verified = VerifiedObject::of(&self.shared.observed_versions, &result, *desired_hash, &live);
@@ -112,14 +116,15 @@ impl<C: Cluster> Engine<C> {
         mode: Mode,
     ) -> Option<ObjectResult> {
         let (live, probes) = (actual.as_ref(), &revision.probes);
-        if !matches!(plan, Plan::Create | Plan::Adopt | Plan::Repair | Plan::Replace) {
+        if !matches!(plan, ObjectPlan::Create | ObjectPlan::Adopt | ObjectPlan::Repair | ObjectPlan::Replace)
+        {
             return None;
         }
         if mode == Mode::Observe {
             return Some(unapplied(desired, Action::Held, live, probes, "not applied while paused"));
         }
-        let (key, is_missing) = (ObjectKey::of(desired), *plan == Plan::Create);
-        let is_corrected = is_missing || *plan == Plan::Repair;
+        let (key, is_missing) = (ObjectKey::of(desired), *plan == ObjectPlan::Create);
+        let is_corrected = is_missing || *plan == ObjectPlan::Repair;
         let contention =
             self.shared.contentions.delayed(&key, is_missing, Instant::now()).filter(|_| is_corrected)?;
         let why = "missing, because another client deletes it after each creation";
@@ -148,7 +153,7 @@ impl<C: Cluster> Engine<C> {
         let key = ObjectKey::of(desired);
         let contested = !conflicts(desired, actual).is_empty();
         let (step, action) = match (plan, contested) {
-            (Plan::Adopt, _) => ("patching (owner change): ", Action::Updated),
+            (ObjectPlan::Adopt, _) => ("patching (owner change): ", Action::Updated),
             (_, true) => ("patching (conflict): ", Action::Recovered),
             (_, false) => ("patching (modified): ", Action::Updated),
         };
@@ -178,7 +183,7 @@ impl<C: Cluster> Engine<C> {
     async fn delete(&self, key: &ObjectKey, actual: &Value) -> Result<bool, ObjectError> {
         tracing::info!(object = %key, "deleting object to replace it");
         match self.cluster.delete(key, uid(actual), resource_version(actual)).await {
-            Err(error) if error.reason == Reason::NotFound => Ok(true),
+            Err(error) if error.reason == ApiErrorReason::NotFound => Ok(true),
             deleted => deleted.map_err(|error| ObjectError::new(key, "deleting resource: ", error)),
         }
     }
@@ -226,9 +231,12 @@ fn collided_with(desired: &Value, actual: &Value, probes: &Probes) -> ObjectResu
 /// Result for the object if another owner controls it.
 pub(super) fn collided(check: ObjectCheck, probes: &Probes) -> Option<ObjectResult> {
     match check {
-        ObjectCheck::Read(ObservedObject { desired, actual: Some(actual), plan: Plan::Collide, .. }) => {
-            Some(collided_with(&desired, &actual, probes))
-        }
+        ObjectCheck::Read(ObservedObject {
+            desired,
+            actual: Some(actual),
+            plan: ObjectPlan::Collide,
+            ..
+        }) => Some(collided_with(&desired, &actual, probes)),
         _ => None,
     }
 }

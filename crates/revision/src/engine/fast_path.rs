@@ -8,7 +8,7 @@ use super::execute::probed;
 use crate::cluster::Cluster;
 use crate::memory::{VerifiedObject, hash_of_ours};
 use crate::object::{ObjectKey, is_crd};
-use crate::plan::{Owner, Plan, is_controlled, plan};
+use crate::plan::{ObjectPlan, Owner, is_controlled, plan};
 use crate::probes::Probes;
 use crate::result::{Action, ObjectResult, PhaseResult, RevisionResult};
 
@@ -60,11 +60,13 @@ impl<C: Cluster> Engine<C> {
         // Collision protection does not matter for objects of this revision or a sibling.
         let protection = CollisionProtection::Prevent;
         let action = match plan(Some(&actual), owner, siblings, &protection) {
-            Plan::Repair if verified.live_hash == hash_of_ours(&actual) => Action::Idle,
-            Plan::AwaitDeletion if !is_crd(&verified.result.key.gvk) && is_controlled(&actual, owner) => {
+            ObjectPlan::Repair if verified.live_hash == hash_of_ours(&actual) => Action::Idle,
+            ObjectPlan::AwaitDeletion
+                if !is_crd(&verified.result.key.gvk) && is_controlled(&actual, owner) =>
+            {
                 Action::Idle
             }
-            Plan::Leave => Action::Progressed,
+            ObjectPlan::Leave => Action::Progressed,
             _ => return None,
         };
         let result = probed(verified.result.key.clone(), action, &actual, probes);

@@ -1,6 +1,6 @@
 //! Phases, drift and checks for objects without other owners.
 
-use olm_revision::cluster::{Cluster, Reason};
+use olm_revision::cluster::{ApiErrorReason, Cluster};
 use olm_revision::result::Action;
 use serde_json::json;
 
@@ -195,8 +195,11 @@ async fn creation_never_changes_an_existing_object() {
         // The kind of a new CRD is served a moment after its creation.
         let created = until(async || fixture.engine.cluster().create(&object).await.ok()).await;
         let is_custom = object["kind"] == "Relic";
-        let (operation, reason) =
-            if is_custom { ("Update", Reason::AlreadyExists) } else { ("Apply", Reason::Conflict) };
+        let (operation, reason) = if is_custom {
+            ("Update", ApiErrorReason::AlreadyExists)
+        } else {
+            ("Apply", ApiErrorReason::Conflict)
+        };
         assert_eq!(our_managers(&created), [operation], "{object}");
         object["metadata"]["labels"] = json!({"a": "b"});
         let error = fixture.engine.cluster().create(&object).await.unwrap_err();

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use olm_fbc::{PackageContent, Property};
 use olm_resolve::{Gvk, Indexing, PackageIndex, Provider, Requirement};
 use olm_solve::{
-    InstalledExtension, PackageConstraints, Plan, SolveError, SolverInput, SourceCatalog, solve,
+    ChangePlan, InstalledExtension, PackageConstraints, SolveError, SolverInput, SourceCatalog, solve,
 };
 use serde_json::{Value, json};
 
@@ -78,7 +78,7 @@ impl Fixture {
         }
     }
 
-    pub(crate) fn solve(&self) -> Result<Plan, SolveError> {
+    pub(crate) fn solve(&self) -> Result<ChangePlan, SolveError> {
         solve(&self.input())
     }
 
@@ -86,7 +86,7 @@ impl Fixture {
     pub(crate) fn plan(&self) -> String {
         let plan = self.solve().unwrap_or_else(|error| panic!("{error}"));
         let change = |c: &olm_solve::Change| format!("{}@{}", c.to.bundle, c.to.catalog);
-        let step = |s: &olm_solve::Step| s.changes.iter().map(change).collect::<Vec<_>>().join(" + ");
+        let step = |s: &olm_solve::ChangeStep| s.changes.iter().map(change).collect::<Vec<_>>().join(" + ");
         plan.steps.iter().map(step).collect::<Vec<_>>().join("; ")
     }
 

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_resolve::{
     Catalog, DependencyMode, Gvk, Installed, Provider, Request, Requirement, Rules, UpgradePolicy, resolve,
 };
-use olm_solve::{Plan, SolveError};
+use olm_solve::{ChangePlan, SolveError};
 use proptest::prelude::*;
 
 use crate::fixture::Fixture;
@@ -185,7 +185,7 @@ fn solutions<'c>(
 fn outcome<'c>(
     choices: &'c BTreeMap<String, Vec<Option<Choice>>>,
     fixture: &Fixture,
-    plan: &Plan,
+    plan: &ChangePlan,
 ) -> Vec<&'c Choice> {
     let mut after: BTreeMap<String, (String, Option<String>)> =
         fixture.installed.iter().map(|i| (i.constraints.package.clone(), (i.bundle.clone(), None))).collect();

@@ -23,7 +23,7 @@ pub struct Canonical {
     /// Kind of the value.
     pub kind: Kind,
     /// Members of the outermost object, sorted by key.
-    pub members: Vec<Member>,
+    pub members: Vec<JsonMember>,
 }
 
 /// Kind of a JSON value, named as in the messages of Go's decoder.
@@ -85,7 +85,7 @@ impl From<&Value> for Kind {
 
 /// Member of the outermost object, as byte ranges of the canonical text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct JsonMember {
     /// Key with its quotes.
     pub key: Range<usize>,
     /// Value.
@@ -94,12 +94,12 @@ pub struct Member {
 
 impl Canonical {
     /// Key of a member.
-    pub fn key(&self, member: &Member) -> Cow<'_, str> {
+    pub fn key(&self, member: &JsonMember) -> Cow<'_, str> {
         unquote(&self.text[member.key.clone()])
     }
 
     /// Value of a member if it is a string.
-    pub fn string(&self, member: &Member) -> Option<Cow<'_, str>> {
+    pub fn string(&self, member: &JsonMember) -> Option<Cow<'_, str>> {
         let text = &self.text[member.value.clone()];
         text.starts_with(b"\"").then(|| unquote(text))
     }
@@ -137,7 +137,7 @@ impl Draft {
             let start = text.len();
             let key = start..start + (member.key_end - member.start);
             self.copy(member.start..member.end, &mut text);
-            members.push(Member { value: key.end + 1..text.len(), key });
+            members.push(JsonMember { value: key.end + 1..text.len(), key });
         }
         text.push(b'}');
         Canonical { text, kind, members }

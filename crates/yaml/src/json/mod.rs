@@ -8,7 +8,7 @@ mod number;
 mod repeated_keys;
 mod scan;
 
-pub use canonical::{Canonical, Kind, Member, canonicalize};
+pub use canonical::{Canonical, JsonMember, Kind, canonicalize};
 pub use repeated_keys::has_repeated_keys;
 
 pub(crate) use number::Decimal;

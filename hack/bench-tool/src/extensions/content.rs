@@ -116,7 +116,7 @@ pub(super) fn package(number: usize, images: &[String]) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
-    use olm_bundle::{Bundle, RenderOptions, render};
+    use olm_bundle::{BundleContent, RenderOptions, render};
 
     use super::*;
 
@@ -124,7 +124,7 @@ mod tests {
     fn bundle_with_deployment_renders_seven_objects() {
         let options = RenderOptions { install_namespace: "bench", ..RenderOptions::default() };
         let count = |operand| {
-            render(&Bundle::load(&bundle(7, VERSIONS[1], operand)).unwrap(), &options).unwrap().len()
+            render(&BundleContent::load(&bundle(7, VERSIONS[1], operand)).unwrap(), &options).unwrap().len()
         };
         assert_eq!((count(Some("i:1")), count(None)), (7, 6));
     }

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use olm_bundle::{Bundle, RenderOptions, render};
+use olm_bundle::{BundleContent, RenderOptions, render};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -72,7 +72,7 @@ async fn timed(kubeconfig: &Path, commands: &[&[&str]]) -> Result<f64> {
 
 fn objects(number: usize, version: &str, operand: &str) -> Result<Vec<Value>> {
     let options = RenderOptions { install_namespace: INSTALL_NAMESPACE, ..RenderOptions::default() };
-    Ok(render(&Bundle::load(&bundle(number, version, Some(operand)))?, &options)?)
+    Ok(render(&BundleContent::load(&bundle(number, version, Some(operand)))?, &options)?)
 }
 
 async fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> Result<()> {

@@ -13,7 +13,7 @@ use olm_cli_core::manifest;
 use olm_cli_core::repeated_keys;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
-use olm_fbc::template::{BundleIdentity, Template, TemplateError};
+use olm_fbc::template::{SemverBundle, Template, TemplateError};
 use olm_fbc::{Form, Meta, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_PACKAGE};
 use olm_oci::Reference;
 
@@ -37,7 +37,7 @@ const FILE: &str = "rendered.yaml";
 pub enum TemplateCommand {
     /// Expand a template to the objects of a catalog
     #[command(long_about = ABOUT)]
-    Render(RenderArgs),
+    Render(TemplateRenderArgs),
     /// Convert a catalog to a template
     #[command(long_about = convert::ABOUT)]
     Convert(convert::ConvertArgs),
@@ -84,7 +84,7 @@ an image) gets the edges of the base (a bundle name) and skips it. Its version m
   {olm} catalog template render semver.yaml -o yaml
   {olm} catalog template render semver.yaml --to ./catalog   # again after every change of semver.yaml
   {olm} catalog template render - -o mermaid < basic.yaml")]
-pub struct RenderArgs {
+pub struct TemplateRenderArgs {
     /// Template file; - is standard input
     #[arg(value_name = "FILE")]
     file: String,
@@ -151,7 +151,7 @@ fn expand(template: &Template, bundles: BTreeMap<String, CatalogBundle>) -> Resu
         Template::Semver(template) => {
             let identity = |(image, bundle): (String, CatalogBundle)| {
                 let CatalogBundle { package, name, version, .. } = bundle;
-                (image, BundleIdentity { package, name, version })
+                (image, SemverBundle { package, name, version })
             };
             let mut metas = template.expand(&bundles.into_iter().map(identity).collect())?;
             metas.extend(objects.into_values());

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
 use olm_image::registry::Access;
-use olm_oci::{Config, Limits, Puller};
+use olm_oci::{Config, ImageLimits, Puller};
 
 use super::fixture::{Fixture, files};
 
@@ -86,7 +86,7 @@ async fn catalog_is_built_pushed_and_pulled_unchanged() {
     assert_eq!(published, fixture.works("render catalog").await);
 
     // The pulled content equals the written catalog.
-    let mut config = Config::new(Limits::CATALOG);
+    let mut config = Config::new(ImageLimits::CATALOG);
     config.cas_dir = Some(fixture.path("cas"));
     let puller = Puller::new(config);
     let canonical = puller.resolve(&tag.parse().unwrap()).await.unwrap();

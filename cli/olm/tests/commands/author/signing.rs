@@ -8,7 +8,7 @@ use olm_image::Image;
 use olm_image::registry::Fault;
 use olm_image::signing::{Signer, signature_tag, signatures};
 use olm_oci::policy::PolicySource;
-use olm_oci::{Config, Limits, Proxies, Puller, RegistryPaths};
+use olm_oci::{Config, ImageLimits, Proxies, Puller, RegistryPaths};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, bundle};
@@ -114,7 +114,7 @@ async fn signatures_of_other_tools_are_kept() {
 /// Pulls by the code of the servers with the default identity of `policy.json`.
 async fn pull(fixture: &Fixture, image: &str) -> Result<(), String> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let mut config = Config::new(Limits::BUNDLE);
+    let mut config = Config::new(ImageLimits::BUNDLE);
     config.cas_dir = Some(fixture.path("cas"));
     config.paths = RegistryPaths::default();
     config.proxies = Proxies::default();

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use olm_api::{ClusterExtension, ClusterObjectSet};
-use olm_bundle::{Bundle, Certificates, RenderOptions};
+use olm_bundle::{BundleContent, Certificates, RenderOptions};
 use olm_control_plane::{ControlPlane, Options};
 use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
@@ -58,7 +58,7 @@ impl Fixture {
         let config = extension["spec"]["config"]["inline"].clone();
         let extension: ClusterExtension = serde_json::from_value(extension).unwrap();
         let extension = Api::all(client.clone()).create(&PostParams::default(), &extension).await.unwrap();
-        let bundle = Bundle::load(&files("old")).unwrap();
+        let bundle = BundleContent::load(&files("old")).unwrap();
         let options = RenderOptions {
             install_namespace: NAMESPACE,
             config: Some(&config),

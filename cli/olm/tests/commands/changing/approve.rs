@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
 use olm_api::{ClusterExtension, ExtensionPlan, OperatorCondition, labels, names};
-use olm_bundle::{Bundle, Certificates, RenderOptions};
+use olm_bundle::{BundleContent, Certificates, RenderOptions};
 use olm_control_plane::eventually;
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use serde_json::{Value, json};
@@ -182,7 +182,7 @@ async fn plan_waits_for_the_operator_only_with_gate_and_crd() {
 
 /// Digest of the content of the revision that operator-controller creates of version 1.1.0.
 fn content_digest() -> String {
-    let bundle = Bundle::load(&pipe_bundle("new")).unwrap();
+    let bundle = BundleContent::load(&pipe_bundle("new")).unwrap();
     let options = RenderOptions { install_namespace: "pipe-system", ..RenderOptions::default() };
     let objects = olm_bundle::distinct(olm_bundle::render(&bundle, &options).unwrap());
     let owner = Extension { name: "pipe".to_owned(), uid: String::new(), progress_deadline_minutes: None };
@@ -197,7 +197,7 @@ fn content_digest() -> String {
 /// Digest that operator-controller computes for the new bundle of `answer`, here with another issuer of certificates.
 fn expected_digest(answer: &Value, operator_condition: bool) -> String {
     let image = answer["changes"]["new"]["digest"].as_str().unwrap();
-    let bundle = Bundle::load(&pipe_bundle("new")).unwrap();
+    let bundle = BundleContent::load(&pipe_bundle("new")).unwrap();
     let options = RenderOptions {
         install_namespace: "pipe-system",
         certificates: Certificates::CertManager,

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use olm_api::{ClusterCatalog, ClusterExtension, ClusterObjectSet};
-use olm_bundle::{Bundle, Certificates, RenderOptions};
+use olm_bundle::{BundleContent, Certificates, RenderOptions};
 use olm_control_plane::{ControlPlane, Options, eventually};
 use olm_image::Image;
 use olm_image::registry::Registry;
@@ -297,7 +297,7 @@ impl Fixture {
     pub(crate) async fn install_pipe_with(&self, operator_condition: bool) -> ClusterExtension {
         let client = self.client();
         let extension = self.extensions().create(&PostParams::default(), &pipe()).await.unwrap();
-        let bundle = Bundle::load(&pipe_bundle("old")).unwrap();
+        let bundle = BundleContent::load(&pipe_bundle("old")).unwrap();
         let options = RenderOptions {
             install_namespace: "pipe-system",
             config: None,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::Scope;
-use olm_bundle::{BUILTIN_CA_ANNOTATION, Bundle, Certificates, RenderOptions};
+use olm_bundle::{BUILTIN_CA_ANNOTATION, BundleContent, Certificates, RenderOptions};
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::gvk;
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ struct Context {
 
 /// Creates all objects of the installation.
 pub(super) async fn install(client: &kube::Client, installation: &Installation<'_>) {
-    let bundle = Bundle::load(installation.files).unwrap();
+    let bundle = BundleContent::load(installation.files).unwrap();
     let (namespace, package) = (installation.namespace, bundle.package_name());
     for name in ["olm", namespace].iter().chain(installation.targets) {
         add(client, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})).await;

@@ -192,7 +192,7 @@ async fn field_bundles_are_adopted_without_a_restart() {
     std::fs::create_dir(&catalog).unwrap();
     for (folder, watched) in FIELD {
         let files = bundle_files(&root.join("bundles").join(folder));
-        let bundle = olm_bundle::Bundle::load(&files).unwrap();
+        let bundle = olm_bundle::BundleContent::load(&files).unwrap();
         let (package, version) = (bundle.package_name().to_owned(), bundle.version().unwrap().to_owned());
         let image = fixture.add_bundle(folder, "v1", &files);
         let entry = json!({"schema": "olm.bundle", "package": package, "name": bundle.name(), "image": image,

@@ -1,6 +1,6 @@
 //! Content of an ExtensionPlan, within its limits. Pure.
 
-use olm_api::extension_plan::{Plan, PlannedBundle, PlannedChange, PlannedObject};
+use olm_api::extension_plan::{PlannedBundle, PlannedChange, PlannedObject, PlannedRevision};
 use olm_api::text::one_line;
 use olm_plan::objects::{ChangeKind, ObjectChange, by_name, changes};
 use olm_plan::permissions::{self, Permission, Subject};
@@ -34,11 +34,11 @@ pub(in super::super) struct PlanSource<'a> {
 }
 
 /// Content of the ExtensionPlan.
-pub(in super::super) fn content(source: &PlanSource<'_>) -> Plan {
+pub(in super::super) fn content(source: &PlanSource<'_>) -> PlannedRevision {
     let PlanSource { target, before, after, .. } = source;
     let mut limits = Limits::default();
     let changes = changes(before, after);
-    let mut plan = Plan {
+    let mut plan = PlannedRevision {
         extension: source.extension.to_owned(),
         revision: source.id.revision,
         digest: source.id.digest.clone(),
@@ -157,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    fn plan(before: &[Value], after: &[Value], summary: &str) -> Plan {
+    fn plan(before: &[Value], after: &[Value], summary: &str) -> PlannedRevision {
         let target = BundleIdentity { name: "demo.v2".to_owned(), ..BundleIdentity::default() };
         let id = PlanId { revision: 2, digest: "sha256:a".to_owned() };
         let (extension, catalog, image_digest) = ("demo", Some("hub"), "sha256:b");

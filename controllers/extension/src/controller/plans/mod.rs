@@ -15,7 +15,7 @@ use kube::runtime::reflector::store::Writer;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Api, Client, ResourceExt};
-use olm_api::extension_plan::{Plan as Content, PlanPhase};
+use olm_api::extension_plan::{PlanPhase, PlannedRevision as Content};
 use olm_api::{ClusterExtension, ExtensionPlan, ExtensionPlanSpec, labels};
 use olm_controller_core::install_error::{InstallError, api_request};
 use olm_revision::generate::extension_owner;

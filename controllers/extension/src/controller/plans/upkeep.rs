@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use kube::ResourceExt;
-use olm_api::extension_plan::{Plan, PlanPhase};
+use olm_api::extension_plan::{PlanPhase, PlannedRevision};
 use olm_api::{ClusterExtension, ExtensionPlan, names};
 
 /// Largest number of ExtensionPlans of one extension.
@@ -25,14 +25,14 @@ pub(super) struct CurrentPlan {
     pub id: PlanId,
     pub phase: PlanPhase,
     /// Content of its ExtensionPlan, if that has to be created.
-    pub missing: Option<Box<Plan>>,
+    pub missing: Option<Box<PlannedRevision>>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Step {
     Delete { name: String, uid: Option<String> },
     SetPhase { name: String, uid: Option<String>, phase: PlanPhase },
-    Create(Box<Plan>),
+    Create(Box<PlannedRevision>),
 }
 
 impl PlanId {
@@ -107,9 +107,9 @@ mod tests {
         PlanId { revision, digest: digest(digit) }
     }
 
-    fn content(id: &PlanId) -> Plan {
+    fn content(id: &PlanId) -> PlannedRevision {
         let PlanId { revision, digest } = id.clone();
-        Plan { extension: "demo".to_owned(), revision, digest, ..Plan::default() }
+        PlannedRevision { extension: "demo".to_owned(), revision, digest, ..PlannedRevision::default() }
     }
 
     fn stored(id: &PlanId, phase: Option<PlanPhase>) -> ExtensionPlan {

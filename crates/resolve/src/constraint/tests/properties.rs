@@ -72,7 +72,7 @@ proptest! {
         let kind = [PACKAGE_REQUIRED, GVK_REQUIRED, CONSTRAINT][kind];
         let requirement = requirement(kind, &value.to_string());
         let verdict = requirement.verdict(&around([], &[gvk("G")]));
-        prop_assert_eq!(requirement.fault().is_some(), matches!(verdict, Verdict::Invalid(_)));
+        prop_assert_eq!(requirement.fault().is_some(), matches!(verdict, RequirementVerdict::Invalid(_)));
         let _ = requirement.to_string();
     }
 
