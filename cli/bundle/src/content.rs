@@ -21,11 +21,11 @@ const TESTS: &str = "tests";
 /// Folders of a bundle image.
 const FOLDERS: [&str; 3] = [BUNDLE_FOLDERS[0], BUNDLE_FOLDERS[1], TESTS];
 
-/// Checks the bundle in `root` as `olm bundle validate` does, and builds its image.
+/// Checks the bundle in `root` as `olm bundle validate` does.
 ///
 /// # Errors
 /// The bundle has errors, which are printed, or cannot be read.
-pub(super) fn image_of(root: &Path, session: &Session) -> Result<(Built, BundleFiles), CliError> {
+pub(super) fn checked(root: &Path, session: &Session) -> Result<BundleFiles, CliError> {
     let _step = session.progress.step(format!("checking {}", root.display()));
     let mut files = read_bundle_dir(root)?;
     let tests = tests(root, &files).map_err(|error| CliError::at(root.join(TESTS).display(), error))?;
@@ -34,9 +34,15 @@ pub(super) fn image_of(root: &Path, session: &Session) -> Result<(Built, BundleF
     validate::require_valid(&source, session)?;
     // Keys of directories are for the rules.
     source.files.retain(|path, _| !path.ends_with('/'));
-    let image = Image::bundle(&source.files)?;
-    let files = source.files.keys().cloned().collect();
-    Ok((Built { image, files }, source))
+    Ok(source)
+}
+
+/// Image of a bundle.
+///
+/// # Errors
+/// Its annotations cannot be read.
+pub(super) fn built(source: &BundleFiles) -> Result<Built, CliError> {
+    Ok(Built { image: Image::bundle(&source.files)?, files: source.files.keys().cloned().collect() })
 }
 
 /// Files below the folder of tests, at any depth. `known` are the other files, which count for the limits.

@@ -2,6 +2,7 @@
 
 mod build;
 mod content;
+mod edit;
 mod generate;
 mod push;
 pub mod run;

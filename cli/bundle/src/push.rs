@@ -14,7 +14,7 @@ use olm_cli_core::source::{ImageArgs, tagged_reference};
 use olm_finding::Level;
 use olm_pack::is_image;
 
-use super::content;
+use super::{content, edit};
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Push a bundle to a registry
@@ -35,6 +35,7 @@ registry without access, is a warning.";
 Examples:
   {olm} bundle push ./bundle registry.example.com/team/my-operator-bundle:v1.2.0
   {olm} bundle push ./bundle.oci registry.example.com/team/my-operator-bundle:v1.2.0 --authfile auth.json
+  {olm} bundle push ./bundle registry.example.com/team/my-operator-bundle:v1.2.0 --pin
   {olm} bundle push ./bundle localhost:5000/my-operator-bundle:dev --no-images --ca-dir ./ca")]
 pub struct PushArgs {
     /// A bundle directory, or an OCI image layout from `bundle build`
@@ -43,6 +44,9 @@ pub struct PushArgs {
     /// Destination: REGISTRY/REPOSITORY:TAG
     #[arg(value_name = "REF")]
     reference: String,
+    /// In the pushed image, replace the tags of the images that the bundle refers to by their digests
+    #[arg(long)]
+    pin: bool,
     /// Do not check the images that the bundle refers to
     #[arg(long)]
     no_images: bool,
@@ -60,10 +64,17 @@ pub struct PushArgs {
 pub(super) async fn run(args: PushArgs, session: &mut Session) -> Result<(), CliError> {
     let reference = tagged_reference(&args.reference)?;
     let (image, files) = if is_image(&args.source) {
+        if args.pin {
+            let why = "its content is final; push the directory of the bundle";
+            return Err(CliError::usage(format!("--pin: {} is an image: {why}", args.source.display())));
+        }
         content::of_layout(&args.source).await?
     } else {
-        let (built, files) = content::image_of(&args.source, session)?;
-        (built.image, files)
+        let mut files = content::checked(&args.source, session)?;
+        if args.pin {
+            edit::pin(&mut files.files, &args.images, session).await?;
+        }
+        (content::built(&files)?.image, files)
     };
     if !args.no_images {
         require_images(&files, &args.images, session).await?;

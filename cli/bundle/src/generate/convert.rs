@@ -24,6 +24,8 @@ pub(super) struct Options {
     /// New image by the repository of the old one.
     pub(super) images: BTreeMap<String, String>,
     pub(super) skipped_kinds: Vec<String>,
+    /// Service accounts whose rights are permissions, besides those of Deployments.
+    pub(super) service_accounts: Vec<String>,
     pub(super) strips_metrics_certificates: bool,
     /// `true` if images in all environment variables are related images.
     pub(super) relates_images_of_variables: bool,
@@ -69,7 +71,7 @@ pub(super) fn convert(
     }
     let api_servers = input.deployments.iter().filter(|one| served.api_servers.contains(one.name()));
     let api_servers: BTreeSet<Account> = api_servers.map(Account::of).collect();
-    let permissions = permissions::split(&input, &api_servers, &mut report);
+    let permissions = permissions::split(&input, &options.service_accounts, &api_servers, &mut report);
     let mut shipped = permissions.shipped;
     shipped.extend(served.remaining_services(&input, &mut report));
     traps::note_namespaces(&input, &mut report);
@@ -109,7 +111,7 @@ fn change(deployment: &mut Value, options: &Options) {
     }
 }
 
-/// Checks that each value of `--set-image` and `--skip-kind` concerns an object.
+/// Checks that each value of `--set-image`, `--service-account` and `--skip-kind` concerns an object.
 ///
 /// # Errors
 /// A value has no effect. The message names those that have one.
@@ -130,6 +132,14 @@ fn check_options(objects: &[Object], options: &Options) -> Result<(), CliError> 
     if options.strips_metrics_certificates && !objects.iter().any(has_certificate) {
         let why = "no container of a Deployment has the argument --metrics-cert-path";
         return Err(CliError::usage(format!("--strip-metrics-certs: {why}")));
+    }
+    let accounts = objects.iter().flat_map(permissions::account_names).collect::<BTreeSet<_>>();
+    if let Some(unknown) = options.service_accounts.iter().find(|name| !accounts.contains(name.as_str())) {
+        return Err(CliError::usage(format!(
+            "--service-account {}: no object of the input is or binds this ServiceAccount; it has {}",
+            quote(unknown),
+            names(&accounts)
+        )));
     }
     let kinds = objects.iter().map(Object::kind).collect::<BTreeSet<_>>();
     match options.skipped_kinds.iter().find(|kind| !kinds.contains(kind.as_str())) {

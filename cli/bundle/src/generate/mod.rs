@@ -32,7 +32,10 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output::{FormatArgs, printable};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
+use olm_cli_core::source::ImageArgs;
 use summary::Summary;
+
+use super::edit;
 
 /// Version of the temporary bundle of a project.
 const TEMPORARY_VERSION: &str = "0.0.1";
@@ -68,7 +71,7 @@ Examples:
   {olm} bundle generate lamp --version 0.1.0 --from deploy samples --to bundle
   kustomize build deploy | {olm} bundle generate lamp --version 0.1.0 --from - --to bundle
   {olm} bundle generate lamp --version 0.2.0 --from . --to bundle --replaces lamp.v0.1.0 \\
-    --set-image controller=quay.io/example/lamp:v0.2.0 --channels stable,fast
+    --set-image controller=quay.io/example/lamp:v0.2.0 --pin --channels stable,fast
   {olm} bundle generate lamp --version 0.1.0 --from . --to bundle --dry-run | less")]
 pub struct GenerateArgs {
     /// Name of the package: lower-case letters, digits and `-`
@@ -107,6 +110,13 @@ pub struct GenerateArgs {
     /// Replace the images of a repository in Deployments; may be given several times
     #[arg(long, value_name = "REPOSITORY=IMAGE", value_parser = image)]
     set_image: Vec<(String, String)>,
+    /// Replace the tags of images in the ClusterServiceVersion by the digests that they have now
+    #[arg(long)]
+    pin: bool,
+    /// Make the rights of this service account permissions of the bundle, as those of Deployments: OLM creates the account
+    /// in the namespace of the installation; for pods that the operator creates; may be given several times
+    #[arg(long, value_name = "NAME")]
+    service_account: Vec<String>,
     /// Leave out objects of this kind; may be given several times
     #[arg(long, value_name = "KIND")]
     skip_kind: Vec<String>,
@@ -120,6 +130,8 @@ pub struct GenerateArgs {
     /// Print the files instead of writing them
     #[arg(long, conflicts_with = "output")]
     dry_run: bool,
+    #[command(flatten)]
+    images: ImageArgs,
     #[command(flatten)]
     format: FormatArgs,
 }
@@ -172,6 +184,9 @@ pub(crate) async fn run(args: GenerateArgs, session: &mut Session) -> Result<(),
     let objects = source::read(&args.from, root, session).await?;
     let mut converted = convert::convert(objects, &known, &options)?;
     session.check()?;
+    if args.pin {
+        edit::pin(&mut converted.generated.written, &args.images, session).await?;
+    }
     let after = converted.generated.files(&files);
     let checked = check(&after, None);
     let traps = checked.findings.iter().filter(|finding| TRAPS.contains(&finding.rule));
@@ -260,6 +275,7 @@ fn options(args: &GenerateArgs) -> Result<Options, CliError> {
         channels,
         images,
         skipped_kinds: args.skip_kind.clone(),
+        service_accounts: args.service_account.clone(),
         strips_metrics_certificates: args.strip_metrics_certs,
         relates_images_of_variables: args.related_images_from_env,
     })

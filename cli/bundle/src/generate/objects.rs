@@ -206,7 +206,7 @@ fn defined_apis(objects: &[Object]) -> BTreeSet<(String, String)> {
     apis
 }
 
-/// Removes repeated objects. A sample may also be part of the kustomization, which may add a namespace and labels.
+/// Removes repeated objects, whose labels are combined. A sample may also be part of the kustomization, which may add a namespace and labels.
 /// Examples of one name may show several versions of an API of `apis`.
 fn distinct(objects: Vec<Object>, apis: &BTreeSet<(String, String)>, report: &mut Report) -> Vec<Object> {
     let mut known: BTreeMap<[String; 5], Object> = BTreeMap::new();
@@ -228,11 +228,22 @@ fn distinct(objects: Vec<Object>, apis: &BTreeSet<(String, String)>, report: &mu
             continue;
         }
         let identity = [group, kind, name, namespace, version];
-        let Some(first) = known.get(&identity) else {
+        let Some(first) = known.get_mut(&identity) else {
             known.insert(identity, object);
             continue;
         };
-        if first.value != object.value {
+        if first.value == object.value {
+            continue;
+        }
+        if without_labels(&first.value) == without_labels(&object.value) {
+            add_labels(&mut first.value, &object.value);
+            report.note(format!(
+                "{}: the copies in {} and {} differ only in labels, which are combined",
+                object.label(),
+                first.origin,
+                object.origin
+            ));
+        } else {
             report.problem(format!(
                 "{}: {}: {} has another object of this name; pass only one",
                 object.origin,
@@ -242,6 +253,26 @@ fn distinct(objects: Vec<Object>, apis: &BTreeSet<(String, String)>, report: &mu
         }
     }
     known.into_values().collect()
+}
+
+fn without_labels(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("labels");
+    }
+    object
+}
+
+/// Adds the labels of `other`. Of two values for one label, the own one stays.
+fn add_labels(object: &mut Value, other: &Value) {
+    let Some(added) = other.pointer("/metadata/labels").and_then(Value::as_object) else { return };
+    if !object["metadata"]["labels"].is_object() {
+        object["metadata"]["labels"] = Value::Object(added.clone());
+    } else if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
+        for (key, value) in added {
+            labels.entry(key).or_insert_with(|| value.clone());
+        }
+    }
 }
 
 fn without_metadata(object: &Value) -> Vec<(&String, &Value)> {

@@ -17,7 +17,7 @@ const AUTH_DELEGATOR: &str = "system:auth-delegator";
 const ACCOUNT_FIELDS: [&str; 4] =
     ["/imagePullSecrets", "/secrets", "/metadata/annotations", "/automountServiceAccountToken"];
 
-/// Service account of a Deployment.
+/// Service account of a Deployment, or one that the command line names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Account {
     pub(super) name: String,
@@ -37,6 +37,14 @@ impl Account {
     }
 }
 
+/// Names of the service accounts that an object is or binds.
+pub(super) fn account_names(object: &Object) -> Vec<&str> {
+    let is_account = |subject: &&Value| text(subject, "/kind") == "ServiceAccount";
+    let subjects = list(&object.value, "/subjects").iter().filter(is_account);
+    let own = Some(object.name()).filter(|_| object.kind() == "ServiceAccount");
+    own.into_iter().chain(subjects.map(|subject| text(subject, "/name"))).collect()
+}
+
 /// Permissions in the ClusterServiceVersion, and the objects that remain.
 #[derive(Debug, Default)]
 pub(super) struct Permissions {
@@ -47,10 +55,17 @@ pub(super) struct Permissions {
     pub(super) shipped: Vec<Object>,
 }
 
-/// Splits the roles, bindings and service accounts of the input. `api_servers` are the accounts of Deployments that
-/// serve an aggregated API.
-pub(super) fn split(input: &Input, api_servers: &BTreeSet<Account>, report: &mut Report) -> Permissions {
-    let split = Split { input, api_servers, accounts: input.deployments.iter().map(Account::of).collect() };
+/// Splits the roles, bindings and service accounts of the input. The rights of the accounts of Deployments and of those
+/// with the names `more` become permissions. `api_servers` are the accounts of Deployments that serve an aggregated API.
+pub(super) fn split(
+    input: &Input,
+    more: &[String],
+    api_servers: &BTreeSet<Account>,
+    report: &mut Report,
+) -> Permissions {
+    let named = more.iter().map(|name| Account { name: name.clone(), namespace: String::new() });
+    let accounts = input.deployments.iter().map(Account::of).chain(named).collect();
+    let split = Split { input, api_servers, accounts };
     let mut result = Permissions::default();
     let (mut taken, mut kept) = (BTreeSet::new(), BTreeSet::new());
     let mut granted: BTreeSet<(String, bool, String)> = BTreeSet::new();
@@ -158,7 +173,7 @@ impl<'a> Split<'a> {
                 "cluster-admin" => Ok(everything),
                 AUTH_DELEGATOR => Ok(reviews),
                 _ => Err(format!(
-                    "{at}: binds ServiceAccount {account} of a Deployment to {} {name}, which the input lacks; add \
+                    "{at}: binds ServiceAccount {account} to {} {name}, which the input lacks; add \
                      its manifest with --from, because a bundle contains the rules",
                     text(&binding.value, "/roleRef/kind")
                 )),
@@ -181,7 +196,7 @@ impl<'a> Split<'a> {
             if self.input.accounts.iter().any(is_shipped) {
                 report.note(format!(
                     "{} names namespace {namespace} of ServiceAccount {name}, which no installation replaces: it \
-                     works only in that namespace",
+                     works only in that namespace; --service-account {name} makes its rights permissions of the bundle",
                     binding.label()
                 ));
             }
@@ -201,7 +216,7 @@ impl<'a> Split<'a> {
                 result.shipped.push(object.clone());
                 continue;
             }
-            report.skip(object, "OLM creates the service accounts of Deployments");
+            report.skip(object, "OLM creates the service accounts with permissions");
             let lost = ACCOUNT_FIELDS.iter().filter(|field| object.value.pointer(field).is_some());
             let lost: Vec<String> = lost.map(|field| field[1..].replace('/', ".")).collect();
             if !lost.is_empty() {
@@ -281,7 +296,7 @@ mod tests {
         ];
         let mut report = Report::default();
         let (namespaced, cluster, shipped) =
-            summary(&split(&input(roles, bindings), &BTreeSet::new(), &mut report));
+            summary(&split(&input(roles, bindings), &[], &BTreeSet::new(), &mut report));
         assert_eq!(namespaced, [r#"op [{"verbs":["leader"]}]"#, r#"op [{"verbs":["shared"]}]"#]);
         assert_eq!(cluster, [r#"op [{"verbs":["manager"]}]"#]);
         let expected = [
@@ -296,11 +311,26 @@ mod tests {
     }
 
     #[test]
+    fn rights_of_a_named_account_become_permissions() {
+        let roles = vec![role("ClusterRole", "shared"), role("Role", "own")];
+        let bindings = vec![
+            binding("ClusterRoleBinding", "ClusterRole", "shared", &[("op", "ns"), ("job", "ns")]),
+            binding("RoleBinding", "Role", "own", &[("job", "ns")]),
+        ];
+        let mut report = Report::default();
+        let (namespaced, cluster, shipped) =
+            summary(&split(&input(roles, bindings), &["job".to_owned()], &BTreeSet::new(), &mut report));
+        assert_eq!(namespaced, [r#"job [{"verbs":["own"]}]"#]);
+        assert_eq!(cluster, [r#"job [{"verbs":["shared"]}]"#, r#"op [{"verbs":["shared"]}]"#]);
+        assert_eq!((shipped.as_slice(), report.problems.as_slice()), (&[][..], &[][..]));
+    }
+
+    #[test]
     fn subject_of_another_namespace_is_not_the_operator() {
         let bindings = vec![binding("ClusterRoleBinding", "ClusterRole", "manager", &[("op", "elsewhere")])];
         let mut report = Report::default();
         let input = input(vec![role("ClusterRole", "manager")], bindings);
-        let (namespaced, cluster, shipped) = summary(&split(&input, &BTreeSet::new(), &mut report));
+        let (namespaced, cluster, shipped) = summary(&split(&input, &[], &BTreeSet::new(), &mut report));
         // OLM creates only accounts with permissions.
         assert_eq!((namespaced, cluster), (vec![], vec!["op []".to_owned()]));
         assert_eq!(shipped.len(), 3);
@@ -318,7 +348,7 @@ mod tests {
             let input = input(vec![], vec![binding("ClusterRoleBinding", "ClusterRole", role, &operator)]);
             let accounts = input.deployments.iter().filter(|_| is_api_server).map(Account::of).collect();
             let mut report = Report::default();
-            let permissions = split(&input, &accounts, &mut report);
+            let permissions = split(&input, &[], &accounts, &mut report);
             let found = (permissions.cluster.len(), report.problems.len());
             assert_eq!(found, (rules, problems), "{role} {is_api_server}");
             let is_empty = permissions.cluster[0]["rules"] == json!([]);

@@ -166,8 +166,9 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliE
 /// # Errors
 /// Errors of [`run`].
 async fn run_folder(root: &Path, options: &RunOptions, session: &mut Session) -> Result<(), CliError> {
-    let (built, files) = content::image_of(root, session)?;
-    run_bundle(Subject { files, image: SubjectImage::Built(built.image) }, options, session).await
+    let files = content::checked(root, session)?;
+    let image = SubjectImage::Built(content::built(&files)?.image);
+    run_bundle(Subject { files, image }, options, session).await
 }
 
 async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Session) -> Result<(), CliError> {

@@ -44,6 +44,7 @@ have before. --force writes such a result, too.";
 
 Examples:
   {olm} catalog add ./catalog registry.example.com/team/my-operator-bundle:v1.0.0
+  {olm} catalog add ./catalog registry.example.com/team/my-operator-bundle:v1.1.0 --pin   # by digest
   {olm} catalog add ./catalog ./bundle --image registry.example.com/team/my-operator-bundle:v1.0.0 --channel stable
   {olm} catalog add ./catalog bundles/* --image 'registry.example.com/team/{{.Package}}-bundle:v{{.Version}}'
   {olm} catalog add ./catalog bundles/* --mode semver --image 'registry.example.com/team/{{.Package}}-bundle:v{{.Version}}'
@@ -64,6 +65,9 @@ pub struct AddArgs {
     /// those of the bundle
     #[arg(long, value_name = "REF")]
     image: Option<String>,
+    /// Refer to the images by the digests that their tags have now
+    #[arg(long)]
+    pin: bool,
     /// Upgrade edges: those of the bundles, or by version
     #[arg(long, value_enum, value_name = "MODE", default_value = "replaces")]
     mode: Mode,
@@ -216,7 +220,10 @@ async fn read_bundles(args: &AddArgs, session: &Session) -> Result<Vec<CatalogBu
 async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<CatalogBundle, CliError> {
     let path = Path::new(bundle);
     if path.exists() {
-        return named_bundle_dir(path, args.image.as_deref().unwrap_or_default());
+        let named = named_bundle_dir(path, args.image.as_deref().unwrap_or_default())?;
+        let image = named.object["image"].as_str().filter(|_| args.pin).map(str::to_owned);
+        let pins = args.images.pins(image.into_iter().collect(), session).await?;
+        return pins.values().next().map_or(Ok(named), |pinned| named_bundle_dir(path, pinned));
     }
     let reference: Reference = bundle.parse().map_err(|error: olm_oci::ReferenceError| {
         CliError::usage(format!(
@@ -225,7 +232,7 @@ async fn read_bundle(bundle: &str, args: &AddArgs, session: &Session) -> Result<
             olm_version::quote(bundle)
         ))
     })?;
-    render::bundle_image(&reference, &args.images, session).await
+    render::bundle_image(&reference, args.pin, &args.images, session).await
 }
 
 /// Bundle in a directory, with the image that `template` names.

@@ -53,23 +53,25 @@ pub(crate) async fn image(
         }
         Err(failure) => match kind.into_inner() {
             Ok(false) => Err(failure),
-            Ok(true) => Ok(vec![bundle_image(reference, images, session).await?.object]),
+            Ok(true) => Ok(vec![bundle_image(reference, false, images, session).await?.object]),
             Err(why) => Err(of_image(reference, CliError::operational(why))),
         },
     }
 }
 
-/// Pulls the bundle image `reference`.
+/// Pulls the bundle image `reference`. The catalog object refers to it as written, or with `pin` by its digest.
 ///
 /// # Errors
 /// The registry fails, or the image contains no bundle. The message names the image.
 pub(super) async fn bundle_image(
     reference: &Reference,
+    pin: bool,
     images: &ImageArgs,
     session: &Session,
 ) -> Result<CatalogBundle, CliError> {
-    let (files, _) = bundle_source::pull(reference, images, session).await?;
-    catalog_bundle(&files, &reference.to_string()).map_err(|failure| of_image(reference, failure))
+    let (files, digest) = bundle_source::pull(reference, images, session).await?;
+    let image = if pin { format!("{}@{digest}", reference.name()) } else { reference.to_string() };
+    catalog_bundle(&files, &image).map_err(|failure| of_image(reference, failure))
 }
 
 /// Converts the bundle in the directory `root`. `image` computes its future image reference.

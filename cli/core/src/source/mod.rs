@@ -6,6 +6,7 @@ mod directory;
 mod image;
 mod installed;
 mod kinds;
+mod pins;
 mod platform;
 
 use std::path::PathBuf;

@@ -169,7 +169,7 @@ async fn pull(
     stream::iter(texts)
         .map(|text| async move {
             let reference: Reference = text.parse().map_err(CliError::operational)?;
-            let bundle = render::bundle_image(&reference, images, session).await?;
+            let bundle = render::bundle_image(&reference, false, images, session).await?;
             Ok::<_, CliError>((text.to_owned(), bundle))
         })
         .buffer_unordered(PARALLEL)

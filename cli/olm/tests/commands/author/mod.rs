@@ -8,6 +8,7 @@ mod local_paths;
 mod mirror;
 mod mirror_referrers;
 mod mirror_tags;
+mod pinning;
 mod prune;
 mod publishing;
 mod refusals;

@@ -138,3 +138,54 @@ fn repeated_keys_are_refused_in_input_and_bundle() {
     let ran = bundle(folder.path(), &["validate", "bundle"], "");
     assert!(ran.code == 0 && ran.stdout.contains("[FILE-6]"), "{}", ran.stdout);
 }
+
+#[test]
+fn copies_that_differ_in_labels_are_one_object() {
+    let config = |labels: &str, data: &str| {
+        format!("---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{name: c{labels}}}, data: {{{data}}}}}\n")
+    };
+    let copies = config(", labels: {a: one, b: one}", "k: v")
+        + &config("", "k: v")
+        + &config(", labels: {b: two, c: two}", "k: v");
+    let folder = tempfile::tempdir().unwrap();
+    let ran = generate(folder.path(), &[], &(MANIFESTS.to_owned() + &copies));
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let note = "ConfigMap c: the copies in standard input and standard input differ only in labels, which are combined\n";
+    assert_eq!(ran.stdout.matches(note).count(), 2, "{}", ran.stdout);
+    let text = fs::read_to_string(folder.path().join("bundle/manifests/c_v1_configmap.yaml")).unwrap();
+    let object: Value = olm_yaml::from_slice(text.as_bytes()).unwrap();
+    assert_eq!(object["metadata"]["labels"], serde_json::json!({"a": "one", "b": "one", "c": "two"}));
+    let ran =
+        generate(folder.path(), &[], &(MANIFESTS.to_owned() + &config("", "k: v") + &config("", "k: w")));
+    assert_eq!(ran.code, 3);
+    assert!(ran.stderr.contains("has another object of this name; pass only one"), "{}", ran.stderr);
+}
+
+#[test]
+fn option_makes_permissions_of_an_operand_account() {
+    let more = "---\n{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bulb}, \
+                rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}\n---\n\
+                {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: bulb}, \
+                roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: bulb}, \
+                subjects: [{kind: ServiceAccount, name: bulb, namespace: lamp-system}]}\n---\n\
+                {apiVersion: v1, kind: ServiceAccount, metadata: {name: bulb, namespace: lamp-system}}\n";
+    let input = MANIFESTS.to_owned() + more;
+    let (printed, csv) = generated(&[], &input);
+    assert!(
+        printed.contains("--service-account bulb makes its rights permissions of the bundle"),
+        "{printed}"
+    );
+    assert_eq!(csv["spec"]["install"]["spec"]["clusterPermissions"].as_array().unwrap().len(), 1);
+    let (printed, csv) = generated(&["--service-account", "bulb"], &input);
+    assert!(!printed.contains("Check:"), "{printed}");
+    let permission = &csv["spec"]["install"]["spec"]["clusterPermissions"][0];
+    assert_eq!(
+        *permission,
+        serde_json::json!({"serviceAccountName": "bulb", "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]})
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let ran = generate(folder.path(), &["--service-account", "other"], &input);
+    assert_eq!(ran.code, 2);
+    let expected = "--service-account \"other\": no object of the input is or binds this ServiceAccount; it has bulb, lamp";
+    assert!(ran.stderr.contains(expected), "{}", ran.stderr);
+}
