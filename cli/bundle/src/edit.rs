@@ -1,4 +1,5 @@
-//! Changes to the manifests of a bundle before it is published: digests in place of tags (docs/design/cli.md#changed-manifests).
+//! Changes to the manifests of a bundle before it is published: digests in place of tags, kinds that are left out
+//! (docs/design/cli.md#changed-manifests).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +33,24 @@ pub(super) async fn pin<T: AsRef<[u8]> + From<String>>(
     change(files, |objects| {
         objects.iter_mut().filter(|object| is_csv(object)).for_each(|csv| replace(csv, &pins));
     })
+}
+
+/// Leaves out the objects of these kinds.
+///
+/// # Errors
+/// A manifest cannot be read, or no manifest has an object of a kind.
+pub(super) fn skip_kinds(files: &mut BTreeMap<String, Vec<u8>>, kinds: &[String]) -> Result<(), CliError> {
+    let mut unused: BTreeSet<&String> = kinds.iter().collect();
+    change(files, |objects| {
+        unused.retain(|kind| !objects.iter().any(|object| text(object, "/kind") == *kind));
+        objects.retain(|object| !kinds.iter().any(|kind| text(object, "/kind") == *kind));
+    })?;
+    match unused.first() {
+        Some(kind) => {
+            Err(CliError::usage(format!("--skip-kind {kind}: the bundle has no object of this kind")))
+        }
+        None => Ok(()),
+    }
 }
 
 fn manifests<T>(files: &BTreeMap<String, T>) -> impl Iterator<Item = (&String, &T)> {
@@ -86,5 +105,36 @@ fn replace(value: &mut Value, pins: &BTreeMap<String, String>) {
         Value::Array(items) => items.iter_mut().for_each(|item| replace(item, pins)),
         Value::Object(fields) => fields.values_mut().for_each(|field| replace(field, pins)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_manifests_with_a_skipped_kind_change() {
+        let text = |text: &str| text.as_bytes().to_vec();
+        let mut files = BTreeMap::from([
+            ("manifests/a.yaml".to_owned(), text("kind: A # kept\n")),
+            ("manifests/b.yaml".to_owned(), text("kind: B # lost\n---\nkind: A\n")),
+            ("manifests/c.yaml".to_owned(), text("kind: B\n")),
+            ("manifests/d/".to_owned(), Vec::new()),
+            ("metadata/b.yaml".to_owned(), text("kind: B\n")),
+        ]);
+        skip_kinds(&mut files, &["B".to_owned()]).unwrap();
+        let left: Vec<_> =
+            files.iter().map(|(path, text)| (path.as_str(), String::from_utf8_lossy(text))).collect();
+        assert_eq!(
+            left,
+            [
+                ("manifests/a.yaml", "kind: A # kept\n".into()),
+                ("manifests/b.yaml", "kind: A\n".into()),
+                ("manifests/d/", "".into()),
+                ("metadata/b.yaml", "kind: B\n".into()),
+            ]
+        );
+        let error = skip_kinds(&mut files, &["B".to_owned()]).unwrap_err();
+        assert_eq!(error.to_string(), "--skip-kind B: the bundle has no object of this kind");
     }
 }

@@ -208,10 +208,12 @@ pub(crate) async fn run(args: GenerateArgs, session: &mut Session) -> Result<(),
 /// Folder with manifests, and the options of its temporary bundle.
 pub(super) struct Project<'a> {
     pub(super) root: &'a Path,
-    /// Name of the package; default: that of the folder.
+    /// Name of the package; default: that of the file PROJECT, of the ClusterServiceVersion, or of the folder.
     pub(super) package: Option<&'a str>,
     /// Replaced images by repository.
     pub(super) images: &'a [(String, String)],
+    /// Kinds of objects that are left out.
+    pub(super) skipped_kinds: &'a [String],
 }
 
 /// Writes the bundle of a project to the empty directory `to`.
@@ -223,27 +225,27 @@ pub(super) async fn write_project(
     to: &Path,
     session: &Session,
 ) -> Result<(), CliError> {
-    let whole = project.root.canonicalize().map_err(|error| CliError::at(project.root.display(), error))?;
-    let folder = whole.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let package = project.package.unwrap_or(folder);
-    require_package_name(package).map_err(|error| match project.package {
+    let from = [project.root.display().to_string()];
+    let objects = source::read(&from, to, session).await?;
+    let package = match project.package {
+        Some(package) => package.to_owned(),
+        None => source::package(project.root, &objects)?,
+    };
+    require_package_name(&package).map_err(|error| match project.package {
         None => CliError::usage(format!("{error}; name the package with --package")),
         Some(_) => error,
     })?;
+    let version = TEMPORARY_VERSION.to_owned();
     let options = Options {
-        choices: Choices {
-            package: package.to_owned(),
-            version: TEMPORARY_VERSION.to_owned(),
-            ..Choices::default()
-        },
+        choices: Choices { package, version, ..Choices::default() },
         channels: Channels { channels: None, default: None },
         images: project.images.iter().cloned().collect(),
+        skipped_kinds: project.skipped_kinds.to_vec(),
         ..Options::default()
     };
     let known =
         Existing::parse(&Files::new()).map_err(|error| CliError::at(project.root.display(), error))?;
-    let from = [project.root.display().to_string()];
-    let converted = convert::convert(source::read(&from, to, session).await?, &known, &options)?;
+    let converted = convert::convert(objects, &known, &options)?;
     for skipped in &converted.report.skipped {
         say(&format!("not in the bundle: {}: {}", skipped.object, skipped.reason));
     }

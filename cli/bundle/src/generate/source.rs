@@ -17,6 +17,8 @@ use super::objects::Object;
 pub(super) const MAX_BYTES: u64 = 64 << 20;
 /// Largest number of files in a folder.
 const MAX_FILES: usize = 10_000;
+/// File of a kubebuilder project.
+const PROJECT: &str = "PROJECT";
 const KUSTOMIZATIONS: [&str; 3] = ["kustomization.yaml", "kustomization.yml", "Kustomization"];
 
 /// Kind of an input path.
@@ -63,6 +65,29 @@ pub(super) async fn read(paths: &[String], to: &Path, session: &Session) -> Resu
     Ok(objects)
 }
 
+/// Name of the package of a folder with these objects: that of the project in its file PROJECT, else that of the
+/// ClusterServiceVersion without its version, else that of the folder.
+///
+/// # Errors
+/// The file cannot be read, or is not YAML.
+pub(super) fn package(root: &Path, objects: &[Object]) -> Result<String, CliError> {
+    let file = root.join(PROJECT);
+    let failed = |error: &dyn std::fmt::Display| CliError::at(file.display(), error);
+    if file.is_file() {
+        let text = fs::read(&file).map_err(|error| failed(&error))?;
+        let project = olm_yaml::from_slice(&text).map_err(|error| failed(&error))?;
+        if let Some(name) = project["projectName"].as_str().filter(|name| !name.is_empty()) {
+            return Ok(name.to_owned());
+        }
+    }
+    let csv = objects.iter().find(|object| object.kind() == "ClusterServiceVersion");
+    if let Some((package, _)) = csv.and_then(|csv| csv.name().split_once(".v")) {
+        return Ok(package.to_owned());
+    }
+    let whole = root.canonicalize().map_err(|error| CliError::at(root.display(), error))?;
+    Ok(whole.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned())
+}
+
 /// Decides how a path is read.
 fn source(path: &str) -> Result<Source, CliError> {
     if path == "-" {
@@ -80,7 +105,7 @@ fn source(path: &str) -> Result<Source, CliError> {
         return Ok(Source::Kustomization(folder));
     }
     let config = folder.join("config");
-    if folder.join("PROJECT").is_file() || has_kustomization(&config.join("default")) {
+    if folder.join(PROJECT).is_file() || has_kustomization(&config.join("default")) {
         let found = ["manifests", "default"].map(|name| config.join(name));
         let found = found.into_iter().find(|one| has_kustomization(one));
         let samples = Some(config.join("samples")).filter(|samples| samples.is_dir());
@@ -227,6 +252,30 @@ mod tests {
         }
         assert_eq!(source("-").unwrap(), Source::StandardInput);
         assert!(source("/nonexistent/x").unwrap_err().to_string().contains("/nonexistent/x"));
+    }
+
+    #[test]
+    fn package_is_that_of_the_project_then_of_the_csv_then_of_the_folder() {
+        let object = |text: &str| Object {
+            origin: "f".to_owned(),
+            is_sample: false,
+            value: olm_yaml::from_slice(text.as_bytes()).unwrap(),
+        };
+        let csv = object("{kind: ClusterServiceVersion, metadata: {name: of-csv.v0.0.0}}");
+        let other = object("{kind: Deployment, metadata: {name: d.v1}}");
+        for (project, objects, expected) in [
+            (Some("projectName: of-project\n"), vec![csv.clone()], Some("of-project")),
+            (Some("layout: [go]\n"), vec![other.clone(), csv.clone()], Some("of-csv")),
+            (None, vec![csv], Some("of-csv")),
+            (None, vec![other], None),
+        ] {
+            let folder = tree(&["a.yaml"]);
+            if let Some(text) = project {
+                fs::write(folder.path().join(PROJECT), text).unwrap();
+            }
+            let own = folder.path().file_name().unwrap().to_str().unwrap().to_owned();
+            assert_eq!(package(folder.path(), &objects).unwrap(), expected.unwrap_or(&own));
+        }
     }
 
     #[test]

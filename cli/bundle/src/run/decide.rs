@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
+use olm_api::annotations::EXT_CRD_CHECK;
 use olm_api::cluster_extension::{
     CatalogFilter, ClusterExtensionSpec, ConfigType, ExtensionConfig, UpgradeConstraintPolicy,
 };
@@ -12,7 +13,9 @@ use olm_cli_catalog::author::CatalogBundle;
 use olm_cli_core::error::CliError;
 use olm_cli_core::names::is_label;
 use olm_version::quote;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+
+use super::Settings;
 
 /// Only channel of the catalog.
 const CHANNEL: &str = "run";
@@ -166,7 +169,7 @@ pub(super) fn extension(
     names: &Names,
     namespace: &str,
     label_value: &str,
-    config: Option<Map<String, Value>>,
+    settings: Settings,
 ) -> ClusterExtension {
     let labels = [(METADATA_NAME, names.catalog.as_str()), (EXT_BUNDLE_RUN, label_value)];
     let labels = labels.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -179,11 +182,15 @@ pub(super) fn extension(
         upgrade_constraint_policy: Some(UpgradeConstraintPolicy::SelfCertified),
     };
     let mut spec = ClusterExtensionSpec::of_package(namespace, filter);
-    spec.config = config
+    spec.config = settings
+        .config
         .filter(|config| !config.is_empty())
         .map(|inline| ExtensionConfig { config_type: ConfigType::Inline, inline: Some(inline) });
     let mut extension = ClusterExtension::new(&names.package, spec);
     extension.labels_mut().insert(EXT_BUNDLE_RUN.to_owned(), label_value.to_owned());
+    if let Some(mode) = settings.crd_check {
+        extension.annotations_mut().insert(EXT_CRD_CHECK.to_owned(), mode.as_str().to_owned());
+    }
     extension
 }
 

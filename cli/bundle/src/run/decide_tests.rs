@@ -1,6 +1,8 @@
 use olm_api::ClusterCatalog;
+use serde_json::Map;
 
 use super::*;
+use crate::run::CrdCheck;
 
 fn metadata(value: Value) -> ObjectMeta {
     serde_json::from_value(value).unwrap()
@@ -79,7 +81,9 @@ fn namespace_is_removed_only_if_created_and_empty() {
 fn extension_and_catalog_are_accepted_by_api_server() {
     let names = Names::of("lamp").unwrap();
     let config = json!({"watchNamespace": "ns"}).as_object().cloned();
-    let made = serde_json::to_value(extension(&names, "ns", "0123456789ab", config)).unwrap();
+    let settings = Settings { config, crd_check: Some(CrdCheck::Live) };
+    let made = serde_json::to_value(extension(&names, "ns", "0123456789ab", settings)).unwrap();
+    assert_eq!(made["metadata"]["annotations"], json!({EXT_CRD_CHECK: "Live"}));
     assert_eq!(olm_cli_core::manifest::validation_errors(&made), [""; 0]);
     let catalog = &made["spec"]["source"]["catalog"];
     assert_eq!(catalog["upgradeConstraintPolicy"], "SelfCertified");
@@ -88,7 +92,8 @@ fn extension_and_catalog_are_accepted_by_api_server() {
         json!({METADATA_NAME: "lamp-bundle-run", EXT_BUNDLE_RUN: "0123456789ab"})
     );
     assert_eq!(made["spec"]["config"]["inline"], json!({"watchNamespace": "ns"}));
-    let bare = serde_json::to_value(extension(&names, "ns", "a", Some(Map::new()))).unwrap();
+    let settings = Settings { config: Some(Map::new()), crd_check: None };
+    let bare = serde_json::to_value(extension(&names, "ns", "a", settings)).unwrap();
     assert_eq!(bare["spec"]["config"], Value::Null);
     let object: ClusterCatalog =
         serde_json::from_value(super::catalog(&names, "r.example/a@sha256:b", "a")).unwrap();

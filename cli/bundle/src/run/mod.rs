@@ -11,7 +11,7 @@ mod removal;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use olm_cli_catalog::author::{catalog_bundle, push};
 use olm_cli_core::bundle_source::{BundleFiles, is_bundle_dir};
 use olm_cli_core::change::{self, Deadline};
@@ -26,8 +26,8 @@ use serde_json::{Map, Value};
 
 use self::decide::Names;
 use self::objects::Run;
-use super::content;
 use super::generate::{self, Project};
+use super::{content, edit};
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Install a bundle from a directory or an image, and follow the logs of its operator
@@ -38,11 +38,13 @@ removes the ClusterExtension with its CustomResourceDefinitions and custom resou
 namespace, if the command created it. Pushed images are not removed.
 
 The directory can also be a project, or any folder with manifests: its bundle is then made as by `bundle generate`, in a \
-temporary directory. The package has the name of the folder.
+temporary directory. The package has the name in the file PROJECT, else that of the ClusterServiceVersion, else that of the \
+folder.
 
 The objects have the label ext.olm.operatorframework.io/bundle-run. With --keep they remain, and another run of the \
 package upgrades the extension to the new content, of the same, a higher or a lower version. A run also adopts what an \
-interrupted run left behind. Objects without the label are never changed.
+interrupted run left behind. Objects without the label are never changed. A run with the same content as before says so: \
+nothing is rolled out then, so that a new image of the operator needs a new tag.
 
 If the bundle cannot be installed, the command prints the object that blocks it and the last lines of the logs.";
 
@@ -60,17 +62,23 @@ Examples:
   {olm} bundle run registry.example.com/me/my-operator-bundle:v1.2.0 -n my-operator \
     --push-to registry.example.com/me/my-operator
   {olm} bundle run ./bundle -n test --push-to registry.example.com/me/my-operator --no-logs   # in CI
+  {olm} bundle run . -n test --push-to registry.example.com/me/my-operator --skip-kind ServiceMonitor --crd-check Live
   {olm} bundle run ./bundle -n my-operator --push-to localhost:5000/my-operator --pull-from registry:5000/my-operator")]
 pub struct RunArgs {
     /// A bundle directory, a folder with manifests, an OCI image layout from `bundle build`, or an image reference
     #[arg(value_name = "DIR|LAYOUT|REF")]
     source: String,
-    /// Package name of a folder with manifests; default: the name of the folder
+    /// Package name of a folder with manifests; default: the name in its file PROJECT, of its ClusterServiceVersion, or of
+    /// the folder
     #[arg(long, value_name = "NAME")]
     package: Option<String>,
     /// Replace the images of a repository in the Deployments of a folder with manifests; may be given several times
     #[arg(long, value_name = "REPOSITORY=IMAGE", value_parser = generate::image)]
     set_image: Vec<(String, String)>,
+    /// Leave out objects of this kind, such as one that the cluster does not serve; may be given several times; for
+    /// directories
+    #[arg(long, value_name = "KIND")]
+    skip_kind: Vec<String>,
     #[command(flatten)]
     options: RunOptions,
 }
@@ -90,6 +98,9 @@ pub(crate) struct RunOptions {
     /// File (YAML or JSON) with the configuration, as in spec.config.inline; - is standard input
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
+    /// Check of changed CustomResourceDefinitions when a kept extension is upgraded (annotation crd-check)
+    #[arg(long, value_enum, value_name = "MODE")]
+    crd_check: Option<CrdCheck>,
     /// Remove nothing at the end
     #[arg(long)]
     keep: bool,
@@ -103,6 +114,30 @@ pub(crate) struct RunOptions {
     images: ImageArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+}
+
+/// Value of the annotation crd-check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CrdCheck {
+    /// Any change that may break custom resources holds the upgrade
+    #[value(name = "Strict")]
+    Strict,
+    /// Only custom resources that do not match the new schema hold the upgrade
+    #[value(name = "Live")]
+    Live,
+    /// Changes are only reported
+    #[value(name = "Warn")]
+    Warn,
+}
+
+impl CrdCheck {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "Strict",
+            Self::Live => "Live",
+            Self::Warn => "Warn",
+        }
+    }
 }
 
 /// Parses a repository without a tag.
@@ -142,13 +177,18 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliE
         return Err(CliError::usage(why));
     }
     if is_bundle_dir(root) {
-        return run_folder(root, &args.options, session).await;
+        return run_folder(root, &args.skip_kind, &args.options, session).await;
     }
     if is_project {
         let generated = temporary_directory()?;
-        let project = Project { root, package: args.package.as_deref(), images: &args.set_image };
+        let (package, images) = (args.package.as_deref(), args.set_image.as_slice());
+        let project = Project { root, package, images, skipped_kinds: &args.skip_kind };
         generate::write_project(&project, generated.path(), session).await?;
-        return run_folder(generated.path(), &args.options, session).await;
+        return run_folder(generated.path(), &[], &args.options, session).await;
+    }
+    if let Some(kind) = args.skip_kind.first() {
+        let why = format!("{} is an image, whose content is final", olm_version::quote(&args.source));
+        return Err(CliError::usage(format!("--skip-kind {kind}: {why}")));
     }
     if is_image(root) {
         let (image, files) = content::of_layout(root).await?;
@@ -165,8 +205,14 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliE
 ///
 /// # Errors
 /// Errors of [`run`].
-async fn run_folder(root: &Path, options: &RunOptions, session: &mut Session) -> Result<(), CliError> {
-    let files = content::checked(root, session)?;
+async fn run_folder(
+    root: &Path,
+    skipped_kinds: &[String],
+    options: &RunOptions,
+    session: &mut Session,
+) -> Result<(), CliError> {
+    let mut files = content::checked(root, session)?;
+    edit::skip_kinds(&mut files.files, skipped_kinds)?;
     let image = SubjectImage::Built(content::built(&files)?.image);
     run_bundle(Subject { files, image }, options, session).await
 }
@@ -180,7 +226,8 @@ async fn run_bundle(subject: Subject, options: &RunOptions, session: &mut Sessio
     run.check(session).await?;
     let published = publish(&subject, options, session).await?;
     let deadline = run.timeout.into();
-    let written = run.write(&published, config, deadline, session).await;
+    let settings = Settings { config, crd_check: options.crd_check };
+    let written = run.write(&published, settings, deadline, session).await;
     let is_written = written.is_ok();
     let outcome = match written {
         Ok(written) => {
@@ -241,6 +288,13 @@ async fn follow(
         Err(CliError::Message(Code::Interrupted, _)) => Ok(()),
         ended => ended,
     }
+}
+
+/// Settings of the extension.
+struct Settings {
+    /// `spec.config.inline`
+    config: Option<Map<String, Value>>,
+    crd_check: Option<CrdCheck>,
 }
 
 /// Published images, as the cluster names them, with digests.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use olm_api::annotations::EXT_CRD_CHECK;
 use olm_api::labels::EXT_BUNDLE_RUN;
 use olm_api::{ClusterCatalog, ClusterExtension, ObjectMeta};
 use olm_cli_catalog::cluster_catalog;
-use olm_cli_core::change::{self, Completion, Deadline, FIELD_MANAGER};
+use olm_cli_core::change::{self, Completion, Deadline, FIELD_MANAGER, WriteResult};
 use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
@@ -16,10 +17,10 @@ use olm_cli_core::source::ClusterConnection;
 use olm_cli_lifecycle::hardened;
 use olm_cli_lifecycle::status::{observe, tree};
 use olm_version::quote;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::decide::{self, Leftover, Names};
-use super::{Published, logs};
+use super::{Published, Settings, logs};
 
 /// Run of one package.
 pub(super) struct Run {
@@ -118,7 +119,7 @@ impl Run {
     pub(super) async fn write(
         &self,
         published: &Published,
-        config: Option<Map<String, Value>>,
+        settings: Settings,
         deadline: Deadline,
         session: &Session,
     ) -> Result<change::WrittenObject, CliError> {
@@ -130,18 +131,24 @@ impl Run {
         {
             say(&created.to_string());
         }
-        self.write_catalog(published, session).await?;
+        let is_new_catalog = self.write_catalog(published, session).await?;
         let poll = async || {
             let found = cluster_catalog::find(&self.cluster, &self.names.catalog, session).await?;
             Ok(cluster_catalog::completion(found.as_ref(), Some(&published.catalog)))
         };
         change::until(&self.what(Kind::Catalog), &after, deadline, poll, session).await?;
-        let desired = decide::extension(&self.names, &self.namespace, &published.label_value, config);
+        let desired = decide::extension(&self.names, &self.namespace, &published.label_value, settings);
         for granted in hardened::grant(&self.cluster, &desired, None, session).await? {
             say(&granted.to_string());
         }
         let written = self.write_extension(desired, session).await?;
         say(&written.to_string());
+        if !is_new_catalog && written.done == WriteResult::Unchanged {
+            say(
+                "the bundle and its settings are those of the former run, so that nothing is rolled out; a new image of the \
+                 operator needs a new tag",
+            );
+        }
         Ok(written)
     }
 
@@ -169,11 +176,16 @@ impl Run {
         Ok(())
     }
 
-    async fn write_catalog(&self, published: &Published, session: &Session) -> Result<(), CliError> {
+    /// Writes the catalog. Returns `false` if it was there with the same content.
+    async fn write_catalog(&self, published: &Published, session: &Session) -> Result<bool, CliError> {
         let (api, name) = (self.catalogs(), &self.names.catalog);
         let mut desired = decide::catalog(&self.names, &published.catalog, &published.label_value);
-        let found = self.metadata(Kind::Catalog, session).await?;
-        let done = match decide::leftover(&self.what(Kind::Catalog), found.as_ref())? {
+        let found = cluster_catalog::find(&self.cluster, name, session).await?;
+        let image = found.as_ref().and_then(|found| found.spec.source.image.as_ref());
+        let is_same = image.is_some_and(|image| image.ref_ == published.catalog);
+        let found = found.as_ref().map(|found| &found.metadata);
+        let done = match decide::leftover(&self.what(Kind::Catalog), found)? {
+            Leftover::Own if is_same => "unchanged",
             Leftover::None => {
                 let object: ClusterCatalog = serde_json::from_value(desired)?;
                 let what = format!("create {}", self.what(Kind::Catalog));
@@ -182,7 +194,7 @@ impl Run {
             }
             Leftover::Own | Leftover::Deleting => {
                 // UID precondition: another catalog of the same name must not be changed.
-                desired["metadata"]["uid"] = json!(found.and_then(|found| found.uid));
+                desired["metadata"]["uid"] = json!(found.and_then(|found| found.uid.as_ref()));
                 let patch = Patch::Merge(&desired);
                 let parameters =
                     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -192,7 +204,7 @@ impl Run {
             }
         };
         say(&format!("clustercatalog.olm.operatorframework.io/{name} {done}"));
-        Ok(())
+        Ok(done != "unchanged")
     }
 
     async fn write_extension(
@@ -208,6 +220,11 @@ impl Run {
         let mut after = found.clone();
         after.spec.clone_from(&desired.spec);
         after.labels_mut().extend(desired.metadata.labels.unwrap_or_default());
+        // An option of the former run does not outlast it.
+        let mut annotations = after.metadata.annotations.take().unwrap_or_default();
+        annotations.remove(EXT_CRD_CHECK);
+        annotations.extend(desired.metadata.annotations.unwrap_or_default());
+        after.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
         change::apply(&self.cluster, Some(&found), &after, None, session).await
     }
 

@@ -189,6 +189,12 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
     assert_eq!(ended(child).await.code, 0);
     assert_eq!(rest.join().unwrap(), "kept ClusterExtension pipe and its catalog (--keep)\n");
 
+    // The same content again.
+    let mut child = begin(&fixture, "old", &["--keep", "--no-logs"]);
+    let said = "the bundle and its settings are those of the former run, so that nothing is rolled out";
+    let rest = until_printed(&mut child, said).await;
+    assert_eq!(ended(child).await.code, 0, "{}", rest.join().unwrap());
+
     // Interrupted before it wrote the kept extension, a run without --keep does not remove it.
     let kept = fixture.extensions().get("pipe").await.unwrap();
     let child = begin(&fixture, "new", &[]);
@@ -207,9 +213,10 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
     assert_eq!(there.metadata.resource_version, kept.metadata.resource_version);
 
     // Another folder: the kept extension is upgraded.
-    let mut child = begin(&fixture, "new", &[]);
+    let mut child = begin(&fixture, "new", &["--crd-check", "Live"]);
     serve(&fixture, &first).await;
     let changed = fixture.generation("pipe", 2).await;
+    assert_eq!(changed.annotations()["ext.olm.operatorframework.io/crd-check"], "Live");
     assert_eq!(changed.uid(), made.uid());
     assert_ne!(changed.labels()[LABEL], label);
     let new = bundle_image(&fixture, "new").await;
