@@ -37,7 +37,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 pub use serve::{default_name, named};
 
-use crate::author::{add, build, deprecate, dockerfile, init, promote, push, template};
+use crate::author::{add, build, deprecate, dockerfile, init, promote, push, remove, template};
 use crate::validate::CatalogValidateArgs;
 
 /// Subcommands of `olm catalog`.
@@ -87,6 +87,9 @@ pub enum CatalogCommand {
     /// Deprecate a package, a channel or a version
     #[command(long_about = deprecate::ABOUT)]
     Deprecate(deprecate::DeprecateArgs),
+    /// Remove bundles, a channel or a package from a catalog directory
+    #[command(long_about = remove::ABOUT)]
+    Remove(remove::RemoveArgs),
     /// Write a catalog to a new directory, with one directory per package
     #[command(long_about = migrate::ABOUT)]
     Migrate(migrate::MigrateArgs),
@@ -102,6 +105,9 @@ pub enum CatalogCommand {
     /// Sign a catalog image, and attach an SBOM or provenance
     #[command(long_about = crate::sign::ABOUT)]
     Sign(Box<crate::sign::SignArgs>),
+    /// Check the signatures of a catalog image, and list attached files
+    #[command(long_about = crate::sign::verify::ABOUT)]
+    VerifySignature(Box<crate::sign::verify::VerifyArgs>),
     /// Copy a catalog with its bundles and the images of its operators
     #[command(long_about = mirror::ABOUT)]
     Mirror(mirror::MirrorArgs),
@@ -135,11 +141,13 @@ pub async fn run(command: CatalogCommand, session: &mut Session) -> Result<(), C
         CatalogCommand::Add(args) => add::run(args, session).await,
         CatalogCommand::Promote(args) => promote::run(args, session).await,
         CatalogCommand::Deprecate(args) => deprecate::run(args, session).await,
+        CatalogCommand::Remove(args) => remove::run(args, session).await,
         CatalogCommand::Migrate(args) => migrate::run(args, session).await,
         CatalogCommand::Prune(args) => prune::run(args, session).await,
         CatalogCommand::Build(args) => build::run(args, session).await,
         CatalogCommand::Push(args) => push::run(args, session).await,
         CatalogCommand::Sign(args) => crate::sign::run(*args, session).await,
+        CatalogCommand::VerifySignature(args) => crate::sign::verify::run(*args, session).await,
         CatalogCommand::Mirror(args) => mirror::run(args, session).await,
         CatalogCommand::Create(args) => create::run(args, session).await,
         CatalogCommand::Serve(args) => serve::run(args, session).await,

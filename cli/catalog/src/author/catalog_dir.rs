@@ -1,5 +1,6 @@
 //! Catalog directory under edit: location of each object, and atomic file writes.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -62,6 +63,13 @@ impl CatalogDir {
     pub(super) fn file_of(&self, schema: &str, package: &str) -> Option<&Path> {
         let is_match = |object: &&Located| object.schema == schema && object.package == package;
         self.objects.iter().find(is_match).map(|object| object.file.as_path())
+    }
+
+    /// Files with those objects of a package for which `is_match`, a function of schema and name, is true.
+    pub(super) fn files_of(&self, package: &str, is_match: impl Fn(&str, &str) -> bool) -> BTreeSet<&Path> {
+        let own = self.objects.iter().filter(|object| object.package == package);
+        let found = own.filter(|object| is_match(&object.schema, &object.name));
+        found.map(|object| object.file.as_path()).collect()
     }
 
     /// Text of a catalog file.

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use olm_cli_core::error::CliError;
+use olm_cli_core::names::listed;
 use olm_cli_core::output::{FormatArgs, Table};
 use olm_cli_core::session::Session;
 use olm_fbc::{SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE};
+use olm_version::{Range, quote};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -18,7 +20,7 @@ use crate::package::{CatalogPackage, shown_version};
 const FILE: &str = "deprecations.yaml";
 
 /// Help text of `olm catalog deprecate`.
-pub(crate) const ABOUT: &str = "Deprecate a package, a channel or a version, or change or remove its deprecation
+pub(crate) const ABOUT: &str = "Deprecate a package, a channel or versions, or change or remove its deprecation
 
 Edits the olm.deprecations object of the package, which is created in deprecations.yaml beside the file of the package, \
 and prints which extensions get which condition. Deprecated bundles can still be installed, but others are preferred. \
@@ -29,7 +31,7 @@ nothing.";
 /// Arguments of `olm catalog deprecate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    group(clap::ArgGroup::new("object").args(["channel", "version", "bundle"])),
+    group(clap::ArgGroup::new("object").args(["channel", "version", "range", "bundle"])),
     group(clap::ArgGroup::new("action").args(["message", "remove", "list"]).required(true)),
     after_help = "Exit codes:
   0 success   1 operation failed   2 wrong usage   3 the result would be invalid   4 no such package, bundle or channel
@@ -37,6 +39,7 @@ nothing.";
 Examples:
   {olm} catalog deprecate ./catalog my-operator --channel alpha --message 'Channel alpha ends: use stable.'
   {olm} catalog deprecate ./catalog my-operator --version 1.2.0 --message '1.2.0 loses data: upgrade to 1.2.1.'
+  {olm} catalog deprecate ./catalog my-operator --range '<1.2.0' --message 'No fixes any more: upgrade to 1.2.'
   {olm} catalog deprecate ./catalog my-operator --message 'my-operator ends in June: use your-operator.'
   {olm} catalog deprecate ./catalog my-operator --channel alpha --remove
   {olm} catalog deprecate ./catalog my-operator --list"
@@ -45,7 +48,7 @@ pub struct DeprecateArgs {
     /// Catalog directory
     #[arg(value_name = "DIR")]
     catalog: PathBuf,
-    /// Package; deprecated as a whole without --channel, --version and --bundle
+    /// Package; deprecated as a whole without --channel, --version, --range and --bundle
     package: String,
     /// Channel to deprecate
     #[arg(short, long, value_name = "CHANNEL")]
@@ -53,6 +56,9 @@ pub struct DeprecateArgs {
     /// Version whose bundle is deprecated
     #[arg(long, value_name = "VERSION")]
     version: Option<String>,
+    /// Range of versions whose bundles are deprecated, such as '>=1.0.0 <1.2.0'
+    #[arg(long, value_name = "RANGE")]
+    range: Option<String>,
     /// Name of the bundle to deprecate
     #[arg(long, value_name = "NAME")]
     bundle: Option<String>,
@@ -106,18 +112,19 @@ pub(crate) async fn run(args: DeprecateArgs, session: &mut Session) -> Result<()
     let catalog = CatalogDir::open(&args.catalog, session)?;
     let mut edits = Edits::new(&catalog);
     let package = edits.package(&args.package, session)?;
-    let reference = reference(&package, &args)?;
+    let references = references(&package, &args)?;
     if !args.list {
-        edit(&mut edits, &catalog, &package.name, &reference, message)?;
+        edit(&mut edits, &catalog, &package.name, &references, message)?;
     }
     let files = edits.files();
     if !files.is_empty() {
         edits.check(session)?;
     }
     let after = edits.package(&args.package, session)?;
-    let all = args.list && args.channel.is_none() && args.version.is_none() && args.bundle.is_none();
+    let is_whole = [&args.channel, &args.version, &args.range, &args.bundle].iter().all(|one| one.is_none());
+    let all = args.list && is_whole;
     let mut deprecations = affected(&after);
-    deprecations.retain(|one| all || reference == json_reference(&one.schema, &one.name));
+    deprecations.retain(|one| all || references.contains(&json_reference(&one.schema, &one.name)));
     if !files.is_empty() && deprecations.is_empty() != args.remove {
         let file = catalog.path(files.first().map_or_else(|| Path::new(FILE), PathBuf::as_path));
         return Err(CliError::at(
@@ -134,34 +141,65 @@ fn json_reference(schema: &str, name: &str) -> Value {
     if name.is_empty() { json!({ "schema": schema }) } else { json!({ "schema": schema, "name": name }) }
 }
 
-/// Reference to the object of the package that the flags name.
-fn reference(package: &CatalogPackage, args: &DeprecateArgs) -> Result<Value, CliError> {
+/// References to the objects of the package that the flags name.
+fn references(package: &CatalogPackage, args: &DeprecateArgs) -> Result<Vec<Value>, CliError> {
     if let Some(channel) = &args.channel {
-        return Ok(json_reference(SCHEMA_CHANNEL, &package.channel(channel)?.name));
+        return Ok(vec![json_reference(SCHEMA_CHANNEL, &package.channel(channel)?.name)]);
     }
-    match args.bundle.as_ref().or(args.version.as_ref()) {
-        Some(requested) => Ok(json_reference(SCHEMA_BUNDLE, package.bundle_named(requested)?)),
-        None => Ok(json_reference(SCHEMA_PACKAGE, "")),
+    if let Some(text) = &args.range {
+        return in_range(package, text);
     }
+    Ok(vec![match args.bundle.as_ref().or(args.version.as_ref()) {
+        Some(requested) => json_reference(SCHEMA_BUNDLE, package.bundle_named(requested)?),
+        None => json_reference(SCHEMA_PACKAGE, ""),
+    }])
 }
 
-/// Sets or, without message, removes the deprecation of `reference`.
+/// References to the bundles of the package with versions in a range, lowest version first.
+fn in_range(package: &CatalogPackage, text: &str) -> Result<Vec<Value>, CliError> {
+    let range = Range::parse(text).map_err(|error| {
+        let expected = "expected a range such as '>=1.0.0 <1.2.0'";
+        CliError::usage(format!("--range {}: {expected}: {error}", quote(text)))
+    })?;
+    let versions = package.index.offers().filter_map(|offer| Some((offer.version().ok()?, offer.name())));
+    let mut versions: Vec<_> = versions.collect();
+    versions.sort();
+    let found = versions.iter().filter(|(version, _)| range.contains(version.version()));
+    let found: Vec<Value> = found.map(|(_, name)| json_reference(SCHEMA_BUNDLE, name)).collect();
+    if found.is_empty() {
+        let known: Vec<_> = versions.iter().map(|(version, _)| version.shown(false).0).collect();
+        return Err(CliError::no_candidate(format!(
+            "package {} has no version in {}; its versions: {}",
+            quote(&package.name),
+            quote(text),
+            listed(&known)
+        )));
+    }
+    Ok(found)
+}
+
+/// Sets or, without message, removes the deprecations of `references`.
 fn edit(
     edits: &mut Edits<'_>,
     catalog: &CatalogDir,
     package: &str,
-    reference: &Value,
+    references: &[Value],
     message: Option<&str>,
 ) -> Result<(), CliError> {
+    let changed = |entries: &[Value]| {
+        let each = references.iter();
+        each.fold(entries.to_vec(), |entries, reference| changed(&entries, reference, message))
+    };
     let is_own = |object: &Value| object["schema"] == SCHEMA_DEPRECATIONS && object["package"] == package;
     let Some(file) = catalog.file_of(SCHEMA_DEPRECATIONS, package) else {
-        let Some(message) = message else { return Ok(()) };
+        if message.is_none() {
+            return Ok(());
+        }
         let beside = catalog.file(SCHEMA_PACKAGE, package, package).and_then(Path::parent);
         let beside = beside.ok_or_else(|| {
             CliError::operational(format!("the catalog has no olm.package object of {package}"))
         })?;
-        let entries = changed(&[], reference, Some(message));
-        let object = json!({ "schema": SCHEMA_DEPRECATIONS, "package": package, "entries": entries });
+        let object = json!({ "schema": SCHEMA_DEPRECATIONS, "package": package, "entries": changed(&[]) });
         return edits.text(&beside.join(FILE))?.append(object);
     };
     let path = catalog.path(file).display().to_string();
@@ -169,7 +207,7 @@ fn edit(
     let entries =
         text.objects().find(|object| is_own(object)).and_then(|object| object["entries"].as_array());
     let entries = entries.map_or(&[][..], Vec::as_slice);
-    let new = changed(entries, reference, message);
+    let new = changed(entries);
     if new == entries {
         return Ok(());
     }

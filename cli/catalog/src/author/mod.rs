@@ -1,4 +1,4 @@
-//! Catalog authoring: `init` creates a package, `add` and `template` add bundles, `promote` and `deprecate` edit a
+//! Catalog authoring: `init` creates a package, `add` and `template` add bundles, `promote`, `remove` and `deprecate` edit a
 //! package, `build` makes an image, `push` publishes it. No container engine or other tool is needed.
 //!
 //! Conversion of bundles ([`bundle`]) and edits of catalog files ([`catalog_text`]) are pure. The commands around
@@ -17,6 +17,7 @@ mod edits;
 pub(crate) mod init;
 pub(crate) mod promote;
 pub mod push;
+pub(crate) mod remove;
 pub(crate) mod render;
 pub(crate) mod template;
 mod yaml_lines;

@@ -1,4 +1,4 @@
-//! `olm bundle verify`: checks the signatures of an image, and lists the files that are attached to it.
+//! `olm bundle verify` and `olm catalog verify-signature`: checks the signatures of an image, and lists the files that are attached to it.
 
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ a catalog.";
 
 Examples:
   {olm} bundle verify registry.example.com/team/lamp-bundle:v1.2.0 --key team.pub
-  {olm} bundle verify registry.example.com/team/lamp-bundle:v1.2.0 --policy policy.json -o json")]
+  {olm} bundle verify registry.example.com/team/lamp-bundle:v1.2.0 --policy policy.json -o json
+  {olm} catalog verify-signature registry.example.com/team/catalog:latest --key team.pub")]
 pub struct VerifyArgs {
     /// Image to check, by tag or digest
     #[arg(value_name = "REF")]

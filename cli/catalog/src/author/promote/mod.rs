@@ -194,7 +194,7 @@ fn edit_channel(
 }
 
 /// Sets the edges of a catalog entry, and keeps its other fields.
-fn set_edges(known: &mut Value, entry: &Value) {
+pub(super) fn set_edges(known: &mut Value, entry: &Value) {
     let Some(known) = known.as_object_mut() else { return };
     for field in ["replaces", "skips", "skipRange"] {
         match entry.get(field) {
@@ -204,7 +204,7 @@ fn set_edges(known: &mut Value, entry: &Value) {
     }
 }
 
-fn set_default_channel(
+pub(super) fn set_default_channel(
     edits: &mut Edits<'_>,
     catalog: &CatalogDir,
     package: &str,

@@ -12,6 +12,7 @@ mod pinning;
 mod prune;
 mod publishing;
 mod refusals;
+mod removing;
 mod serving;
 mod signing;
 mod templates;
