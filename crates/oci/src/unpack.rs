@@ -53,8 +53,11 @@ impl<S: Store> Unpacker<S> {
     ) -> Result<(), UnpackError> {
         let entries = archive.entries().map_err(|error| meter.explain(&error))?;
         meter.allow(0);
-        for entry in entries {
-            let mut entry = entry.map_err(|error| meter.explain(&error))?;
+        for (index, entry) in entries.enumerate() {
+            let mut entry = entry.map_err(|error| match meter.explain(&error) {
+                UnpackError::Archive(cause) if index == 0 => not_an_archive(&cause),
+                other => other,
+            })?;
             if entry.header().entry_type().is_gnu_sparse() {
                 return Err(unhandled(entry.header().entry_type()));
             }
@@ -175,6 +178,14 @@ impl<S: Store> Unpacker<S> {
         }
         Ok((self.tree, self.store))
     }
+}
+
+/// Fault of a layer without a first entry.
+fn not_an_archive(cause: &str) -> UnpackError {
+    UnpackError::Archive(format!(
+        "the layer is not a tar archive, or is damaged at its start: {cause}; a catalog or bundle is an image, not an \
+         artifact of single files"
+    ))
 }
 
 fn forbidden(path: &str, kind: &str) -> UnpackError {

@@ -119,7 +119,11 @@ async fn broken_archive_is_a_terminal_error() {
     huge.set_size(u64::MAX >> 1);
     huge.set_cksum();
     for (name, blob, expected) in [
-        ("text", b"this is not an archive at all".to_vec(), "failed to read entire block"),
+        (
+            "text",
+            b"this is not an archive at all".to_vec(),
+            "error applying layer[0]: the layer is not a tar archive, or is damaged at its start: failed to read entire block; a catalog or bundle is an image, not an artifact of single files",
+        ),
         ("cut in a file", tar[..1000].to_vec(), "unexpected EOF"),
         ("checksum", checksum, "archive header checksum mismatch"),
         ("gzip in gzip", twice, ""),
