@@ -29,7 +29,12 @@ impl Files {
         if path.is_dir() {
             return Ok(Self::Folder(path.to_owned()));
         }
-        Ok(Self::Archive { path: path.to_owned(), files: archived(path)? })
+        let failed = |cause| file_error("read", path, cause);
+        let file = fs::File::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() > MAX_ARCHIVE {
+            return Err(too_large(path, MAX_ARCHIVE));
+        }
+        Ok(Self::Archive { path: path.to_owned(), files: archived(path, file)? })
     }
 
     /// Path of a file for messages.
@@ -74,15 +79,11 @@ pub(crate) fn is_archive(path: &Path) -> bool {
         && head.get(MAGIC.0..).is_some_and(|rest| rest.starts_with(MAGIC.1))
 }
 
-/// Files of an archive by path, without a leading `./`. A link has the content of its target.
-fn archived(path: &Path) -> Result<BTreeMap<String, Bytes>, PackError> {
+/// Files of an archive by path, without a leading `./`. A link has the content of its target. `path` is for messages.
+pub(crate) fn archived(path: &Path, archive: impl Read) -> Result<BTreeMap<String, Bytes>, PackError> {
     let failed = |cause| file_error("read", path, cause);
-    let file = fs::File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.len() > MAX_ARCHIVE {
-        return Err(too_large(path, MAX_ARCHIVE));
-    }
     let (mut files, mut links) = (BTreeMap::new(), Vec::new());
-    for entry in tar::Archive::new(file).entries().map_err(failed)? {
+    for entry in tar::Archive::new(archive).entries().map_err(failed)? {
         let mut entry = entry.map_err(failed)?;
         let name = clean(&entry.path().map_err(failed)?.to_string_lossy());
         if files.len() + links.len() == MAX_FILES {

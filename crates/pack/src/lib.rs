@@ -18,6 +18,8 @@ mod artifact;
 mod docker_archive;
 mod error;
 mod files;
+#[doc(hidden)]
+pub mod fuzzing;
 mod image;
 mod index;
 mod layer;

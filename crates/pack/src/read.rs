@@ -58,11 +58,15 @@ fn read(path: &Path, is_whole: bool) -> Result<Image, PackError> {
     if path.is_dir() && !files.has(MARK) {
         return Err(unusable(path, &format!("not an OCI image layout: the file {MARK} is missing")));
     }
+    of_files(&files, path, is_whole)
+}
+
+pub(crate) fn of_files(files: &Files, path: &Path, is_whole: bool) -> Result<Image, PackError> {
     if path.is_dir() || files.has(INDEX) {
-        return Layout { files: &files }.image(is_whole);
+        return Layout { files }.image(is_whole);
     }
     if files.has(docker_archive::INDEX) {
-        return docker_archive::image(&files);
+        return docker_archive::image(files);
     }
     let known = docker_archive::INDEX;
     Err(unusable(path, &format!("not an archive of images: it has neither {INDEX} nor {known}")))
