@@ -72,9 +72,24 @@ fn is_component(key: &str) -> bool {
     key.split_once('/').is_some_and(|(prefix, _)| prefix == CLASSIC)
 }
 
-/// Patch that removes all owner references to objects of classic OLM. `None` if the object has none.
+/// Reports whether a label or annotation with this key has no meaning without classic OLM: the OperatorGroups that watch a
+/// namespace, the ClusterServiceVersions that have a CRD, and the hash of its CA. Without the last one, operator-controller
+/// renews a serving certificate of classic OLM.
+fn is_record(key: &str) -> bool {
+    let is_prefix = |prefix: &&str| key.starts_with(*prefix);
+    key == CA_HASH
+        || ["olm.operatorgroup.uid/", "operatorframework.io/installed-alongside-"].iter().any(is_prefix)
+}
+
+/// Patch that removes all owner references to objects of classic OLM, and its records. `None` if the object has none.
 pub(super) fn release_from_classic(object: &Value) -> Option<Value> {
-    patch(object, is_of_classic, |_| false, |_| false)
+    patch(object, is_of_classic, is_record, is_record)
+}
+
+/// Reports whether the object has labels or annotations that have no meaning without classic OLM.
+pub(super) fn has_records(object: &Value) -> bool {
+    let of = |field: &str| object["metadata"][field].as_object().into_iter().flat_map(Map::keys);
+    of("labels").chain(of("annotations")).any(|key| is_record(key))
 }
 
 /// Patch that removes owner references to revisions of `extension`, and the labels and annotations of

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::super::backup::{self, Backup};
-use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, PAUSED, from_classic, from_csv};
+use super::super::detach::{CLEANUP, FINALIZER, PAUSED, from_classic, from_csv};
 use super::super::plan::model::PackagePlan;
 use super::super::pods;
 use super::observe::{Live, V1ALPHA1, classic, kept_webhooks, opening, resuming, saved};
@@ -59,7 +59,6 @@ pub(crate) async fn take(
             }
             Ok(())
         }
-        Step::RenewCertificates(objects) => renew(access, objects).await,
         Step::Open => open(access, plan).await,
         Step::DropBackup(_) => {
             resume_subscription(access, plan, backup).await?;
@@ -381,14 +380,6 @@ async fn create_extension(
             access.merge(&ObjectId::of(&found), &patch).await.map(drop)
         }
     }
-}
-
-async fn renew(access: &ObjectAccess<'_>, secrets: &[ObjectId]) -> Result<(), CliError> {
-    let patch = json!({ "metadata": { "annotations": { (CA_HASH): null } } });
-    for secret in secrets {
-        access.merge(secret, &patch).await?;
-    }
-    Ok(())
 }
 
 async fn open(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<(), CliError> {

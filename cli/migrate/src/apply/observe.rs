@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::super::backup::{self, Backup};
 use super::super::dependents;
-use super::super::detach::{CA_HASH, CLEANUP, FINALIZER, PAUSED, component, from_csv};
+use super::super::detach::{CLEANUP, FINALIZER, PAUSED, component, from_csv};
 use super::super::objects::{CLASSIC, COPIED_FROM, package};
 use super::super::plan::model::PackagePlan;
 use super::super::rollback::is_recreated;
@@ -110,7 +110,6 @@ pub(crate) async fn observe(
         grants,
         unready_webhooks: unready_webhooks(access, plan).await?,
         leftovers: leftovers(plan, backup, &live),
-        certificates: certificates(plan, &live),
         extension,
         digest: digest(plan, &live),
     };
@@ -424,14 +423,6 @@ fn leftovers(plan: &PackagePlan, backup: Option<&Backup>, live: &Live) -> Vec<Ob
         is_ours && object["metadata"]["deletionTimestamp"].is_null()
     };
     found.filter(is_same).map(|(_, object)| ObjectId::of(object)).collect()
-}
-
-/// Secrets with a serving certificate of classic OLM. operator-controller renews it once the annotation is removed.
-fn certificates(plan: &PackagePlan, live: &Live) -> Vec<ObjectId> {
-    let left = plan.left.iter().map(|left| &left.object);
-    let secrets = plan.adopted.iter().chain(left).filter(|id| id.kind == "Secret");
-    let is_classic = |object: &&Value| object["metadata"]["annotations"].get(CA_HASH).is_some();
-    secrets.filter_map(|id| live.get(id)).filter(is_classic).map(ObjectId::of).collect()
 }
 
 /// Objects for the backup, as they are. Field managers are not kept. Classic OLM makes copies of ClusterServiceVersions

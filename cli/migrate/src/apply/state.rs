@@ -88,8 +88,6 @@ pub(crate) struct Observed {
     pub(crate) unready_webhooks: Vec<String>,
     /// Objects of classic OLM that are to be removed.
     pub(crate) leftovers: Vec<ObjectId>,
-    /// Serving certificates that classic OLM made.
-    pub(crate) certificates: Vec<ObjectId>,
 }
 
 /// Next step of a migration.
@@ -129,7 +127,6 @@ pub(crate) enum Step {
     AwaitInstallation(String),
     AwaitWebhooks(String),
     Remove(Vec<ObjectId>),
-    RenewCertificates(Vec<ObjectId>),
     Open,
     Done,
 }
@@ -168,7 +165,6 @@ impl Step {
             Self::AwaitInstallation(_) => format!("wait for the installation of {extension}"),
             Self::AwaitWebhooks(_) => "wait for the certificates of webhooks".to_owned(),
             Self::Remove(objects) => format!("remove {} of classic OLM", named(objects)),
-            Self::RenewCertificates(_) => "release the serving certificates for renewal".to_owned(),
             Self::Open => format!("open the version pin of {extension}"),
             Self::Done => "done".to_owned(),
         }
@@ -305,9 +301,6 @@ fn after_backup(plan: &PackagePlan, observed: &Observed) -> Step {
     if !observed.leftovers.is_empty() {
         return Step::Remove(observed.leftovers.clone());
     }
-    if !observed.certificates.is_empty() {
-        return Step::RenewCertificates(observed.certificates.clone());
-    }
     if observed.extension == ExtensionState::Pinned { Step::Open } else { Step::Done }
 }
 
@@ -407,7 +400,6 @@ impl Observed {
             Step::AwaitInstallation(_) => self.extension = ExtensionState::Pinned,
             Step::AwaitWebhooks(_) => self.unready_webhooks.clear(),
             Step::Remove(_) => self.leftovers.clear(),
-            Step::RenewCertificates(_) => self.certificates.clear(),
             Step::Open => self.extension = ExtensionState::Opened,
             Step::DropBackup(_) => self.has_backup = false,
             Step::Refuse(_) | Step::Done => {}

@@ -36,7 +36,6 @@ fn installed_by_classic() -> Observed {
         digest: "sha256:01".to_owned(),
         unready_webhooks: vec!["lamp".to_owned()],
         leftovers: vec![plan().removed[0].object.clone()],
-        certificates: vec![id("v1", "Secret", "ns", "lamp-service-cert")],
     }
 }
 
@@ -71,7 +70,6 @@ const ALL: [&str; 18] = [
     "AwaitInstallation",
     "AwaitWebhooks",
     "Remove",
-    "RenewCertificates",
     "Open",
     "Done",
 ];

@@ -119,7 +119,7 @@ async fn remove(
         false => Some(chosen(access, backups).await?),
     };
     let removal = stopped.as_ref().unwrap_or(removal);
-    step("removing owners:", &removal.released);
+    step("releasing from classic OLM:", &removal.released);
     for id in &removal.released {
         change(access, id, release_from_classic).await?;
     }

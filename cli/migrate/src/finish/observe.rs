@@ -1,11 +1,13 @@
 //! Reads classic OLM and what it owns. Of most kinds only the metadata: contents of Secrets are not needed.
 
+use olm_api::labels;
 use olm_cli_core::error::CliError;
 use olm_cli_core::object_access::{ObjectAccess, ObjectId};
 use serde_json::Value;
 
 use super::super::backup;
 use super::super::dependents::classic_dependents;
+use super::super::detach::has_records;
 use super::removal::{DEPLOYMENTS, Found};
 
 /// Kinds of classic OLM, in the order of their deletion after the Subscriptions.
@@ -20,14 +22,19 @@ const CLASSIC_KINDS: [(&str, &str); 7] = [
 ];
 const SUBSCRIPTION: (&str, &str) = ("operators.coreos.com/v1alpha1", "Subscription");
 const CSV: (&str, &str) = ("operators.coreos.com/v1alpha1", "ClusterServiceVersion");
-/// Kinds of the parts of classic OLM.
+/// Kinds of the parts of classic OLM, and of objects with its labels.
 const PART_KINDS: [(&str, &str); 4] = [
     ("v1", "ServiceAccount"),
+    ("v1", "Namespace"),
     ("rbac.authorization.k8s.io/v1", "ClusterRole"),
-    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"),
     ("apiregistration.k8s.io/v1", "APIService"),
 ];
+/// Kinds of which the role is needed, too.
+const BINDINGS: [(&str, &str); 2] =
+    [("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"), ("rbac.authorization.k8s.io/v1", "RoleBinding")];
 const DEPLOYMENT: (&str, &str) = ("apps/v1", "Deployment");
+const SECRET: (&str, &str) = ("v1", "Secret");
+const CRD: (&str, &str) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
 
 /// Reads classic OLM and what it owns.
 ///
@@ -42,17 +49,21 @@ pub(super) async fn read(access: &ObjectAccess<'_>, backups: &[(String, String)]
     for kind in PART_KINDS {
         found.others.extend(access.metadata(kind, "", None).await?);
     }
-    let is_listed =
-        |object: &Value| PART_KINDS.iter().chain([&DEPLOYMENT]).any(|(_, kind)| object["kind"] == *kind);
+    for kind in BINDINGS {
+        found.others.extend(access.list(kind, "", None).await?);
+    }
+    let listed = [&PART_KINDS[..], &BINDINGS, &[DEPLOYMENT, CRD]].concat();
+    let is_listed = |object: &Value| listed.iter().any(|(_, kind)| object["kind"] == *kind);
     let dependents = classic_dependents(access, "").await?;
     // Objects of such a kind would be deleted with their owner.
     if let Some(kind) = dependents.unlisted.into_iter().next() {
         return Err(CliError::operational(kind.why));
     }
+    let certificates = access.metadata(SECRET, "", Some(labels::EXT_WEBHOOK_CERTIFICATE)).await?;
+    found.others.extend(certificates.into_iter().filter(has_records));
     found.others.extend(dependents.objects.into_iter().filter(|object| !is_listed(object)));
     found.deployments = access.list(DEPLOYMENT, "", None).await?;
-    let crd = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
-    found.crds = access.metadata(crd, "", None).await?;
+    found.crds = access.metadata(CRD, "", None).await?;
     found.is_openshift =
         !access.metadata(("config.openshift.io/v1", "ClusterVersion"), "", None).await?.is_empty();
     for (namespace, package) in backups {

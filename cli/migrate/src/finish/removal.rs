@@ -4,7 +4,7 @@ use olm_cli_core::object_access::ObjectId;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::detach::is_of_classic;
+use super::super::detach::{has_records, is_of_classic};
 
 /// Deployments of classic OLM.
 pub(super) const DEPLOYMENTS: [&str; 3] = ["olm-operator", "catalog-operator", "packageserver"];
@@ -19,6 +19,9 @@ const CLUSTER_ROLE_BINDING: &str = "olm-operator-binding-";
 const SERVICE_ACCOUNT: &str = "olm-operator-serviceaccount";
 /// Label of objects that classic OLM generated, with the kind of their owner.
 const OWNER_KIND: &str = "olm.owner.kind";
+const OWNER: &str = "olm.owner";
+/// Prefix of ClusterRoles for the users of an OperatorGroup.
+const GROUP_ROLE: &str = "olm.og.";
 /// Environment variable with the name of an OperatorCondition.
 const CONDITION_NAME: &str = "OPERATOR_CONDITION_NAME";
 const CONDITIONS: &str = "operatorconditions.operators.coreos.com";
@@ -40,7 +43,7 @@ const CRDS: [&str; 8] = [
 pub(super) struct Removal {
     /// Deployments of classic OLM.
     pub(super) deployments: Vec<ObjectId>,
-    /// Objects that lose their owners of classic OLM, so that nothing deletes them.
+    /// Objects that lose their owners of classic OLM, so that nothing deletes them, and its labels and annotations.
     pub(super) released: Vec<ObjectId>,
     /// Other objects of classic OLM.
     pub(super) objects: Vec<ObjectId>,
@@ -153,11 +156,13 @@ pub(super) fn removal(found: &Found) -> Removal {
             removal.objects.push(ObjectId::of(object));
         }
     }
-    for object in found.others.iter().chain(&found.deployments) {
+    let is_own_crd = |crd: &&Value| CRDS.contains(&text(crd, "/metadata/name"));
+    let crds = found.crds.iter().filter(|crd| !is_own_crd(crd));
+    for object in found.others.iter().chain(&found.deployments).chain(crds) {
         let id = ObjectId::of(object);
         if is_part(object, home) {
             removal.objects.push(id);
-        } else if is_released(object, keeps_conditions) {
+        } else if is_released(object, keeps_conditions) || has_records(object) {
             removal.released.push(id);
         }
     }
@@ -200,10 +205,27 @@ fn is_part(object: &Value, home: Option<&str>) -> bool {
     match kind {
         "APIService" => name == API_SERVICE,
         "ClusterRole" => CLUSTER_ROLES.contains(&name) || owner_kind == Some("OperatorGroup"),
-        "ClusterRoleBinding" => home.is_some_and(|home| name == format!("{CLUSTER_ROLE_BINDING}{home}")),
+        "ClusterRoleBinding" | "RoleBinding" => {
+            home.is_some_and(|home| name == format!("{CLUSTER_ROLE_BINDING}{home}"))
+                || is_generated_for_package_server(object)
+                || is_to_group_role(object)
+        }
         "ServiceAccount" => name == SERVICE_ACCOUNT && home == Some(text(object, "/metadata/namespace")),
         _ => false,
     }
+}
+
+/// Reports whether classic OLM generated the object for the API of the package server. These have labels of an owner, but
+/// no owner reference, because the owner is in another namespace.
+fn is_generated_for_package_server(object: &Value) -> bool {
+    let labels = &object["metadata"]["labels"];
+    labels[OWNER_KIND] == "ClusterServiceVersion" && labels[OWNER] == PACKAGE_SERVER
+}
+
+/// Reports whether a binding grants a ClusterRole of an OperatorGroup, which is deleted. It grants nothing any more: the
+/// migration has granted the same access by other bindings.
+fn is_to_group_role(binding: &Value) -> bool {
+    text(binding, "/roleRef/kind") == "ClusterRole" && text(binding, "/roleRef/name").starts_with(GROUP_ROLE)
 }
 
 /// Reports whether the object would be deleted with an object of classic OLM, and must not be: not the pods of catalogs
@@ -227,7 +249,7 @@ impl Removal {
         let mut text = String::new();
         let parts = [
             ("Deployments of classic OLM", &self.deployments),
-            ("Released from their owners", &self.released),
+            ("Released from classic OLM", &self.released),
             ("Deleted", &self.objects),
             ("Deleted last", &self.crds),
         ];
@@ -343,6 +365,35 @@ mod tests {
         assert_eq!(names(&removal.released), ["lamp"]);
         assert!(removal.crds.is_empty() && !names(&removal.objects).contains(&"lamp.v1.0.0"));
         assert!(removal.left[0].ends_with("Deployment operators/lamp"), "{:?}", removal.left);
+    }
+
+    #[test]
+    fn records_and_bindings_of_classic_olm_do_not_stay() {
+        let mut found = installation();
+        let rbac = "rbac.authorization.k8s.io/v1";
+        let binding = |kind: &str, name: &str, role: &str| {
+            let mut binding = object(rbac, kind, "kube-system", name);
+            binding["roleRef"] = json!({"kind": "ClusterRole", "name": role});
+            binding
+        };
+        let mut of_server = binding("RoleBinding", "packageserver-service-auth-reader", "reader");
+        of_server["metadata"]["labels"] =
+            json!({"olm.owner": "packageserver", "olm.owner.kind": "ClusterServiceVersion"});
+        let mut namespace = object("v1", "Namespace", "", "watched");
+        namespace["metadata"]["labels"] = json!({"olm.operatorgroup.uid/u": "", "team": "light"});
+        found.others = vec![
+            of_server,
+            binding("RoleBinding", "users", "olm.og.global.view-x"),
+            binding("ClusterRoleBinding", "others", "view"),
+            namespace,
+            object("v1", "Namespace", "", "unwatched"),
+        ];
+        found.crds[1]["metadata"]["annotations"] =
+            json!({"operatorframework.io/installed-alongside-h": "operators/lamp.v1.0.0"});
+        let removal = removal(&found);
+        assert_eq!(names(&removal.objects[3..]), ["packageserver-service-auth-reader", "users"]);
+        assert_eq!(names(&removal.released), ["watched", "lamps.operators.coreos.com"]);
+        assert_eq!(names(&removal.crds), [CONDITIONS]);
     }
 
     #[test]
