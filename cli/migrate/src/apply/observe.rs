@@ -208,7 +208,11 @@ fn upgrade(
             return Some(format!("{id}: status.{field} is {found:?}, expected {expected}"));
         }
     }
-    let csv = csv.filter(|csv| csv["metadata"]["deletionTimestamp"].is_null());
+    let is_deleting = |csv: &Value| !csv["metadata"]["deletionTimestamp"].is_null();
+    // A migration that has begun deletes the ClusterServiceVersion first.
+    if csv.is_some_and(is_deleting) {
+        return None;
+    }
     let phase = csv.and_then(|csv| csv["status"]["phase"].as_str()).unwrap_or("missing");
     (phase != "Succeeded").then(|| {
         let namespace = &plan.namespace;

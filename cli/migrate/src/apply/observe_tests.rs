@@ -114,6 +114,8 @@ fn upgrades_by_classic_are_found() {
     next["spec"] = json!({"replaces": "lamp.v1.0.0"});
     let mut failed = csv.clone();
     failed["status"]["phase"] = json!("Failed");
+    let mut held = csv.clone();
+    held["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     let (old, new) = ("lamp.v1.0.0", "lamp.v2.0.0");
     let both = [csv.clone(), next.clone()];
     let phase = "ClusterServiceVersion ns/lamp.v1.0.0: phase";
@@ -131,6 +133,7 @@ fn upgrades_by_classic_are_found() {
     for (subscription, csv, csvs, expected) in [
         (Some(subscription(old, old)), Some(&csv), &both[..1], None),
         (None, None, &both[..1], None),
+        (Some(subscription(old, old)), Some(&held), &both[..1], None),
         (
             Some(subscription(old, new)),
             Some(&csv),
