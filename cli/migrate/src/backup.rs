@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::detach::PAUSED;
 use super::plan::model::PackagePlan;
 use super::pods::PodState;
 
@@ -208,8 +209,9 @@ pub(super) async fn read(
     let first = id(access, &name(namespace, package, 1));
     let damaged = |why: String| {
         CliError::operational(format!(
-            "{first}: the backup is damaged: {why}; if the Subscription still exists, nothing has been changed: delete the \
-             Secret; else restore the Secret from a backup of the cluster, then run the command again"
+            "{first}: the backup is damaged: {why}; if the Subscription exists, and its spec.source is not {PAUSED}, nothing \
+             has been changed: delete the Secret; else restore the Secret from a backup of the cluster, then run the \
+             command again"
         ))
     };
     let Some(first) = access.get(&first).await? else { return Ok(None) };

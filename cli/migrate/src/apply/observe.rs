@@ -210,7 +210,7 @@ fn upgrade(
     }
     let is_deleting = |csv: &Value| !csv["metadata"]["deletionTimestamp"].is_null();
     // A migration that has begun deletes the ClusterServiceVersion first.
-    if csv.is_some_and(is_deleting) {
+    if csv.map_or(!known.is_empty(), is_deleting) {
         return None;
     }
     let phase = csv.and_then(|csv| csv["status"]["phase"].as_str()).unwrap_or("missing");

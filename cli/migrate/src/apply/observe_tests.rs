@@ -128,6 +128,10 @@ fn upgrades_by_classic_are_found() {
     returning["spec"] = json!({"source": PAUSED});
     let known = ["old".to_owned()];
     assert_eq!(upgrade(&plan(), (Some(&returning), &known), None, (&[], &[])), None);
+    let mut paused = subscription(old, old);
+    paused["metadata"]["uid"] = json!("old");
+    paused["spec"] = json!({"source": PAUSED});
+    assert_eq!(upgrade(&plan(), (Some(&paused), &known), None, (&[], &[])), None);
     returning["spec"] = json!({"source": "hub"});
     assert!(upgrade(&plan(), (Some(&returning), &known), None, (&[], &[])).is_some());
     for (subscription, csv, csvs, expected) in [

@@ -253,7 +253,7 @@ fn changed_by_classic(plan: &PackagePlan, observed: &Observed) -> Option<Step> {
             found.id
         )));
     }
-    let upgrade = observed.upgrade.as_ref()?;
+    let Some(upgrade) = &observed.upgrade else { return lost_csv(plan, observed) };
     let is_unchanged = observed.csv.as_ref().is_none_or(|csv| !csv.is_deleting);
     Some(match subscription.filter(|found| is_known(found) && !found.is_deleting && is_unchanged) {
         Some(_) => Step::DropBackup(format!("classic OLM has upgraded the package: {upgrade}")),
@@ -262,6 +262,20 @@ fn changed_by_classic(plan: &PackagePlan, observed: &Observed) -> Option<Step> {
              upgrade, and plan again",
             plan.namespace, plan.package
         )),
+    })
+}
+
+/// Refusal if the ClusterServiceVersion does not exist, and its Subscription does: another client removed it. Only the backup
+/// still has it.
+fn lost_csv(plan: &PackagePlan, observed: &Observed) -> Option<Step> {
+    let found = observed.subscription.as_ref().filter(|found| !found.is_deleting)?;
+    (observed.csv.is_none() && observed.known.contains(&found.id.uid)).then(|| {
+        Step::Refuse(format!(
+            "ClusterServiceVersion {}/{} does not exist any more: `olm migrate rollback {}` creates it again from the backup",
+            plan.namespace,
+            plan.csv,
+            plan.id()
+        ))
     })
 }
 

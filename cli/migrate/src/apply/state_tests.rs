@@ -273,6 +273,23 @@ fn backup_is_no_longer_needed_once_classic_objects_are_deleted() {
 }
 
 #[test]
+fn backup_is_kept_while_only_it_has_the_csv() {
+    let mut observed = installed_by_classic().after(&Step::BackUp);
+    observed.csv = None;
+    let why = "ClusterServiceVersion ns/lamp.v1.0.0 does not exist any more: `olm migrate rollback ns/lamp` creates it again \
+               from the backup";
+    assert_eq!(decide(&plan(), &observed), Step::Refuse(why.to_owned()));
+    // Classic OLM deletes it at the end of an upgrade.
+    observed.upgrade = Some("another version".to_owned());
+    assert!(matches!(decide(&plan(), &observed), Step::DropBackup(_)));
+    // The Subscription is that of a rollback that did not end.
+    observed.upgrade = None;
+    observed.subscription = Some(ClassicObject { is_paused: true, ..subscription() });
+    observed.known.clear();
+    assert!(matches!(decide(&plan(), &observed), Step::DeleteSubscription(_)));
+}
+
+#[test]
 fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
     let replaced = || Some("ClusterServiceVersion ns/b replaces a".to_owned());
     let why = "classic OLM has upgraded the package: ClusterServiceVersion ns/b replaces a";
