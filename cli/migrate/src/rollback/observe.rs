@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use kube::ResourceExt;
+use olm_api::conditions::reasons;
 use olm_api::names::OBJECT_DATA_SECRET_TYPE;
 use olm_api::{ClusterObjectSet, annotations, labels};
 use olm_cli_core::error::CliError;
@@ -134,7 +135,12 @@ fn rollout(extension: &Value) -> Option<String> {
     let conditions = extension["status"]["conditions"].as_array()?;
     let progressing = conditions.iter().find(|condition| condition["type"] == "Progressing")?;
     let text = |field: &str| progressing[field].as_str().unwrap_or_default();
-    let is_current = progressing["observedGeneration"] == extension["metadata"]["generation"];
+    let generation = &extension["metadata"]["generation"];
+    // An upgrade that waits for approval leaves the condition as it is.
+    let is_waiting = |condition: &Value| {
+        condition["reason"] == reasons::APPROVAL_REQUIRED && condition["observedGeneration"] == *generation
+    };
+    let is_current = progressing["observedGeneration"] == *generation || conditions.iter().any(is_waiting);
     match (text("reason"), is_current) {
         ("Succeeded", true) => None,
         (_, false) => Some("operator-controller has not reconciled its last change".to_owned()),
@@ -252,5 +258,10 @@ mod tests {
         assert_eq!(extension("Blocked", 1, false), None);
         assert_eq!(extension("RollingOut", 1, true).unwrap(), "RollingOut: m");
         assert!(extension("Succeeded", 2, true).unwrap().starts_with("operator-controller"));
+        let conditions = json!([{"type": "Progressing", "reason": "Succeeded", "observedGeneration": 1},
+            {"type": "UpgradeAvailable", "reason": "ApprovalRequired", "observedGeneration": 2}]);
+        let waiting = json!({"metadata": {"generation": 2}, "status":
+            {"install": {"bundle": {"version": "1.0.0"}}, "conditions": conditions}});
+        assert_eq!(rollout(&waiting), None);
     }
 }
