@@ -75,7 +75,9 @@ async fn object_of_any_kind_created_during_the_migration_is_kept() {
     let fixture = Fixture::start(1).await;
     let name = &Fixture::name(0);
     let before = fixture.objects(name).await;
-    let is_deletion = |call: &Call| call.method == "DELETE" && call.path.contains("/clusterserviceversions/");
+    let is_deletion = |call: &Call| {
+        call.is_mutation() && call.method == "DELETE" && call.path.contains("/clusterserviceversions/")
+    };
     let killed = fixture.olm_with(&["apply", name, "--yes"], Fault::Kill, 0, When::After, is_deletion).await;
     assert_eq!(killed.code, -1, "{}", killed.stderr);
     fixture.create_late_objects(name).await;

@@ -25,10 +25,14 @@ pub struct Call {
 }
 
 impl Call {
-    /// Reports whether the call can change the cluster: anything but a read or a dry run.
+    /// Reports whether the call can change the cluster: anything but a read or a dry run, which the body of a deletion
+    /// requests.
     #[must_use]
     pub fn is_mutation(&self) -> bool {
-        self.method != Method::GET && !self.query.contains("dryRun=")
+        let field = b"\"dryRun\"";
+        let is_in_body =
+            self.method == Method::DELETE && self.body.windows(field.len()).any(|part| part == field);
+        self.method != Method::GET && !is_in_body && !self.query.contains("dryRun=")
     }
 
     /// Reports whether the call is a watch.

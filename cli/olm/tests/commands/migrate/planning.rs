@@ -214,7 +214,10 @@ async fn field_bundles_are_adopted_without_a_restart() {
         classic::install(&fixture.client(), &installation).await;
     }
     let catalog = catalog.to_str().unwrap();
-    let ran = fixture.olm(&["migrate", "plan", "--all", "--catalog", catalog, "-o", "json"]).await;
+    // Some use the API of classic OLM.
+    let accept = ["--accept", "DECISION-9"];
+    let arguments = [&["migrate", "plan", "--all", "--catalog", catalog, "-o", "json"], &accept[..]].concat();
+    let ran = fixture.olm(&arguments).await;
     assert_eq!(ran.code, 0, "{}{}", ran.stdout, ran.stderr);
     let plans = packages(&ran);
     assert_eq!(plans.len(), FIELD.len());
