@@ -31,6 +31,8 @@ const NAMESPACE: &str = "ext.olm.operatorframework.io/migration-namespace";
 const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
 /// Annotation of the first Secret with the UID of the extension.
 const EXTENSION: &str = "ext.olm.operatorframework.io/migration-extension";
+/// Annotation of the first Secret with the channels that the extension had when a rollback began, as JSON.
+const CHANNELS: &str = "ext.olm.operatorframework.io/migration-channels";
 /// Annotation of the first Secret once a rollback has ended, but for the deletion of the backup.
 const RETURNED: &str = "ext.olm.operatorframework.io/migration-returned";
 /// Annotation of the first Secret with the digest of the compressed content.
@@ -222,7 +224,21 @@ pub(super) async fn read(
         let missing = || damaged(format!("Secret {} does not exist", name(namespace, package, part)));
         secrets.push(secret.ok_or_else(missing)?);
     }
-    unpack(&secrets).map(Some).map_err(damaged)
+    let mut backup = unpack(&secrets).map_err(damaged)?;
+    keep_channels(&mut backup.plan, &secrets[0]);
+    Ok(Some(backup))
+}
+
+/// Gives the extension after the migration the channels that a rollback has recorded in the first Secret.
+fn keep_channels(plan: &mut PackagePlan, first: &Value) {
+    let recorded = first["metadata"]["annotations"][CHANNELS].as_str();
+    let recorded = recorded.and_then(|text| serde_json::from_str::<Vec<String>>(text).ok());
+    let catalog = plan.opened.pointer_mut("/spec/source/catalog").and_then(Value::as_object_mut);
+    let (Some(channels), Some(catalog)) = (recorded, catalog) else { return };
+    match channels.is_empty() {
+        true => drop(catalog.remove("channels")),
+        false => drop(catalog.insert("channels".to_owned(), json!(channels))),
+    }
 }
 
 /// Migration with a backup, from the first Secret.
@@ -324,6 +340,23 @@ pub(super) async fn record_extension(
     annotate(access, plan, EXTENSION, uid).await
 }
 
+/// Records the channels of the extension before a rollback pauses it: administrators may have changed them, and another
+/// migration removes them while the version is pinned.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn record_channels(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    extension: &Value,
+) -> Result<(), CliError> {
+    let channels = match &extension["spec"]["source"]["catalog"]["channels"] {
+        Value::Null => json!([]),
+        channels => channels.clone(),
+    };
+    annotate(access, plan, CHANNELS, Some(&channels.to_string())).await
+}
+
 /// UID of the extension that the migration created, as recorded.
 ///
 /// # Errors
@@ -411,6 +444,21 @@ mod tests {
         secrets.reverse();
         assert_eq!(parts(&secrets[0]), Ok(secrets.len()));
         assert_eq!(unpack(&secrets).unwrap(), backup);
+    }
+
+    #[test]
+    fn channels_at_the_begin_of_a_rollback_are_those_after_another_migration() {
+        let with = |channels: Option<&str>| {
+            let mut plan = plan();
+            plan.opened["spec"]["source"]["catalog"]["channels"] = json!(["stable"]);
+            let first = json!({"metadata": {"annotations": {CHANNELS: channels}}});
+            keep_channels(&mut plan, &first);
+            plan.opened["spec"]["source"]["catalog"]["channels"].clone()
+        };
+        assert_eq!(with(None), json!(["stable"]));
+        assert_eq!(with(Some(r#"["fast"]"#)), json!(["fast"]));
+        assert_eq!(with(Some("[]")), Value::Null);
+        assert_eq!(with(Some("fast")), json!(["stable"]));
     }
 
     #[test]

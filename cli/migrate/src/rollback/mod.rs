@@ -259,11 +259,7 @@ impl Rollback<'_> {
                 let live = super::apply::observe::Live::new();
                 act::take(access, plan, Some(backup), step, (&observed.migration, &live)).await
             }
-            Step::Pause(extension) => {
-                let patch = json!({ "metadata": { "annotations": {
-                    (annotations::EXT_PAUSED): "true", (annotations::EXT_UNINSTALL_POLICY): null } } });
-                access.merge(extension, &patch).await.map(drop)
-            }
+            Step::Pause(extension) => self.pause(extension).await,
             Step::Recreate(objects) => self.recreate(objects, &observed.created).await,
             Step::Release(objects) => self.release(objects, observed.has_extension()).await,
             Step::RemoveCreated(objects) => self.delete(objects, Dependents::Delete).await,
@@ -307,6 +303,18 @@ impl Rollback<'_> {
             | Step::AwaitCsv(_)
             | Step::Done => Ok(()),
         }
+    }
+
+    async fn pause(&self, extension: &ObjectId) -> Result<(), CliError> {
+        let live = self.access.get(extension).await?;
+        // While a migration pins the version, the extension has no channels.
+        let is_open = |live: &&Value| live["metadata"]["annotations"].get(annotations::EXT_ADOPT).is_none();
+        if let Some(live) = live.as_ref().filter(is_open) {
+            backup::record_channels(self.access, &self.backup.plan, live).await?;
+        }
+        let patch = json!({ "metadata": { "annotations": {
+            (annotations::EXT_PAUSED): "true", (annotations::EXT_UNINSTALL_POLICY): null } } });
+        self.access.merge(extension, &patch).await.map(drop)
     }
 
     fn saved(&self, id: &ObjectId) -> Option<&Value> {
