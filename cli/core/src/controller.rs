@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::source::ClusterConnection;
 
 /// Name of the Deployment in every install file (docs/design/operations.md#names-and-labels).
-const DEPLOYMENT: &str = "operator-controller-controller-manager";
+pub const DEPLOYMENT: &str = "operator-controller-controller-manager";
 /// Gates that the controller has off by default. The CLI assumes them on if it cannot read the controller's
 /// arguments.
 const OFF: &str = "SingleOwnNamespaceInstallSupport=false,DeploymentConfig=false";
@@ -55,12 +55,7 @@ impl ControllerArgs {
         if self.gates.is_empty() {
             return Certificates::Builtin;
         }
-        let pairs =
-            || self.gates.iter().flat_map(|gates| gates.split(',')).filter_map(|pair| pair.split_once('='));
-        let is_on = |gate: &str, default: bool| {
-            let value = pairs().rfind(|(name, _)| name.trim() == gate);
-            value.map_or(default, |(_, value)| value.trim() == "true")
-        };
+        let is_on = |gate: &str, default: bool| self.gate(gate).unwrap_or(default);
         if is_on("WebhookProviderCertManager", true) {
             Certificates::CertManager
         } else if is_on("WebhookProviderOpenshiftServiceCA", true) {
@@ -70,6 +65,18 @@ impl ControllerArgs {
         } else {
             Certificates::None
         }
+    }
+
+    /// Reports whether a gate that is off by default is on. `true` if the arguments could not be read.
+    pub fn is_on(&self, gate: &str) -> bool {
+        self.gates.is_empty() || self.gate(gate) == Some(true)
+    }
+
+    /// Value of a gate in the arguments.
+    fn gate(&self, gate: &str) -> Option<bool> {
+        let mut pairs =
+            self.gates.iter().flat_map(|gates| gates.split(',')).filter_map(|pair| pair.split_once('='));
+        pairs.rfind(|(name, _)| name.trim() == gate).map(|(_, value)| value.trim() == "true")
     }
 
     fn of_arguments(arguments: &[String]) -> Self {

@@ -12,6 +12,9 @@ use super::rule::{self, Class, Finding, Rule};
 /// Group of the API of the package server, which is a part of classic OLM.
 const PACKAGE_SERVER: &str = ".packages.operators.coreos.com";
 
+/// End of the message about several watched namespaces.
+pub(super) const MULTI_WATCH: &str = "gate MultiWatchNamespaces must be on";
+
 /// Installed package, with what its migration needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -370,14 +373,12 @@ fn watched(namespace: &str, group: &OperatorGroup) -> (Vec<&'static str>, Option
     };
     let setting = match (&group.selector, group.targets.as_slice()) {
         (Some(_), []) => Some(format!(
-            "watchNamespaceSelector, which selects {}; gate MultiWatchNamespaces must be on",
+            "watchNamespaceSelector, which selects {}; {MULTI_WATCH}",
             counted(targets.len(), "namespace")
         )),
         (_, []) => None,
         (_, [target]) => Some(format!("watchNamespace: {target}")),
-        (_, several) => {
-            Some(format!("watchNamespaces: [{}]; gate MultiWatchNamespaces must be on", several.join(", ")))
-        }
+        (_, several) => Some(format!("watchNamespaces: [{}]; {MULTI_WATCH}", several.join(", "))),
     };
     // A selector that matches nothing yet needs no mode.
     let modes = if group.selector.is_some() && targets.is_empty() { Vec::new() } else { modes };

@@ -11,6 +11,7 @@ mod classify;
 mod dependents;
 mod detach;
 mod finish;
+mod gates;
 mod group_role;
 mod objects;
 pub(crate) mod plan;

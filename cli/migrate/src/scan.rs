@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures::{StreamExt, stream};
+use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::{FormatArgs, Table, counted};
 use olm_cli_core::progress::say;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::classify::{PackageReport, classify};
+use super::gates::MissingGates;
 use super::objects::Objects;
 use super::plan::{PlanContext, of_package};
 use super::read;
@@ -75,12 +77,15 @@ pub struct ScanArgs {
 
 /// Result as JSON or YAML.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct MigrationScan {
     packages: Vec<PackageReport>,
     /// Migrations that have begun or ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     migrations: Vec<ScannedMigration>,
     summary: Vec<ClassCount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_gates: Option<MissingGates>,
     /// Kinds and catalogs that could not be read, so that findings may be missing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreadable: Vec<String>,
@@ -122,11 +127,26 @@ pub(super) async fn run(args: ScanArgs, session: &mut Session) -> Result<(), Cli
     let (packages, migrations, unreadable) = packages(&args, session).await?;
     let count = |class| packages.iter().filter(|report| report.class == class).count();
     let summary = Class::ALL.map(|class| ClassCount { class, packages: count(class) }).into();
-    let scan = MigrationScan { packages, migrations, summary, unreadable };
+    let missing_gates = missing_gates(&args, &packages, session).await?;
+    let scan = MigrationScan { packages, migrations, summary, missing_gates, unreadable };
     scan.unreadable.iter().for_each(|what| say(&format!("warning: not read: {what}")));
     session.output.result(args.format.output, "MigrationScan", &scan, text)?;
     let is_ready = |report: &PackageReport| report.class <= Class::ReadyWithSetting;
     if scan.packages.iter().all(is_ready) { Ok(()) } else { Err(CliError::ExitCode(Code::NoCandidate as u8)) }
+}
+
+/// Gates of the cluster's operator-controller that the packages need, and that are off. `None` for a dump.
+async fn missing_gates(
+    args: &ScanArgs,
+    packages: &[PackageReport],
+    session: &Session,
+) -> Result<Option<MissingGates>, CliError> {
+    if !args.from.is_empty() || packages.is_empty() {
+        return Ok(None);
+    }
+    let cluster = args.access.cluster.connect().await?;
+    let controller = ControllerArgs::read(&cluster, session).await?;
+    Ok(MissingGates::of(packages, &controller, cluster.namespace()))
 }
 
 /// Reports of the packages, and what could not be read.
@@ -275,7 +295,8 @@ fn text(scan: &MigrationScan) -> String {
     let counts: Vec<String> =
         counts.map(|count| format!("{} {}", count.packages, count.class.name())).collect();
     let total = counted(scan.packages.len(), "package");
-    format!("{}\n{total}: {}\n{migrations}", table.text(), counts.join("; "))
+    let gates = scan.missing_gates.as_ref().map(MissingGates::text).unwrap_or_default();
+    format!("{}\n{total}: {}\n{gates}{migrations}", table.text(), counts.join("; "))
 }
 
 fn rules_text(rules: &MigrationRules) -> String {
