@@ -54,7 +54,7 @@ fn steps(mut observed: Observed) -> Vec<String> {
     }
 }
 
-const ALL: [&str; 18] = [
+const ALL: [&str; 17] = [
     "CreateCatalogs",
     "AwaitCatalogs",
     "BackUp",

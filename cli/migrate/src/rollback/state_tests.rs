@@ -30,7 +30,6 @@ fn migrated() -> Observed {
         digest: String::new(),
         unready_webhooks: Vec::new(),
         leftovers: Vec::new(),
-        certificates: Vec::new(),
     };
     Observed {
         migration,
