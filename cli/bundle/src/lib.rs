@@ -19,7 +19,7 @@ use olm_cli_core::session::Session;
 pub enum BundleCommand {
     /// Make a bundle from the manifests of an operator
     #[command(long_about = generate::ABOUT)]
-    Generate(generate::GenerateArgs),
+    Generate(Box<generate::GenerateArgs>),
     /// Check a bundle before it is published
     #[command(long_about = validate::ABOUT)]
     Validate(validate::ValidateArgs),
@@ -52,7 +52,7 @@ pub enum BundleCommand {
 /// Errors of the subcommand.
 pub async fn run(command: BundleCommand, session: &mut Session) -> Result<(), CliError> {
     match command {
-        BundleCommand::Generate(args) => generate::run(args, session).await,
+        BundleCommand::Generate(args) => generate::run(*args, session).await,
         BundleCommand::Validate(args) => validate::run(args, session).await,
         BundleCommand::Build(args) => build::run(args, session),
         BundleCommand::Push(args) => push::run(args, session).await,
