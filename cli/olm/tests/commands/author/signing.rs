@@ -302,9 +302,12 @@ async fn unsigned_bundles_and_catalog_are_findings() {
     assert_eq!(findings("").await, (0, vec![]));
     let all = ["SIG-1 null", "SIG-1 lamp.v1.0.0", "SIG-1 lamp.v1.1.0", "SIG-1 lamp.v1.2.0"];
     assert_eq!(findings("--key a.pub").await, (3, all.map(str::to_owned).to_vec()));
+    let of_catalog = format!("verify-signature {catalog} --key a.pub --ca-dir cas");
+    assert_eq!(fixture.olm(&of_catalog).await.code, 3);
     for image in [&catalog, &images[0], &images[2]] {
         works(&fixture, &format!("catalog sign {image} --key a.key --ca-dir cas")).await;
     }
+    assert!(fixture.works(&of_catalog).await.contains("accepted"));
     assert_eq!(findings("--key a.pub --content").await, (3, vec!["SIG-1 lamp.v1.1.0".to_owned()]));
     works(&fixture, &format!("bundle sign {} --key a.key --ca-dir cas", images[1])).await;
     assert_eq!(findings("--key a.pub").await, (0, vec![]));

@@ -135,6 +135,10 @@ fn wrong_usage_of_a_run_fails_before_the_cluster_is_needed() {
             &["b", "--push-to", "r.example/lamp", "--set-image", "a=b"],
             "--package and --set-image are for a folder with manifests, which \"b\" is not",
         ),
+        (
+            &["r.example/lamp:v1", "--push-to", "r.example/lamp", "--skip-kind", "Job"],
+            "--skip-kind Job: \"r.example/lamp:v1\" is an image, whose content is final",
+        ),
     ] {
         let ran = bundle(folder.path(), &[&["run", "-n", "lamp"], args].concat(), "");
         assert_eq!(ran.code, 2, "{args:?}: {}", ran.stderr);

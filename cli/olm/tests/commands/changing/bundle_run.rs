@@ -341,7 +341,9 @@ async fn folder_with_manifests_is_installed_as_a_generated_bundle() {
                      spec:\n      serviceAccountName: pipe\n      containers: [{name: manager, image: \"controller:latest\"}]\n";
     std::fs::create_dir(fixture.path("pipe")).unwrap();
     std::fs::write(fixture.path("pipe/operator.yaml"), manifests).unwrap();
-    let image = ["--set-image", "controller=r.example/manager:v1"];
+    let monitor = "apiVersion: monitoring.coreos.com/v1\nkind: ServiceMonitor\nmetadata: {name: pipe}\n";
+    std::fs::write(fixture.path("pipe/monitor.yaml"), monitor).unwrap();
+    let image = ["--set-image", "controller=r.example/manager:v1", "--skip-kind", "ServiceMonitor"];
     let mut line =
         vec!["bundle", "generate", "pipe", "--version", "0.0.1", "--from", "pipe", "--to", "generated"];
     line.extend(image);
