@@ -78,6 +78,8 @@ bundle() {
   if [ -n "${4:-}" ]; then
     printf 'dependencies:\n- type: olm.gvk\n  value: {group: %s.%s, version: v1, kind: Greeting}\n' "$4" "$sample_group" \
       >"$folder/metadata/dependencies.yaml"
+    sed -i "s|^  customresourcedefinitions:|&\\n    required:\\n      - {name: greetings.$4.$sample_group, kind: Greeting, version: v1,\\
+          displayName: Greeting, description: Greets.}|" "$folder/manifests/operator.clusterserviceversion.yaml"
   fi
   for file in "$folder"/*/*; do
     sed -i -e "s|\${PACKAGE}|$package|g" -e "s|\${GROUP}|$package.$sample_group|g" -e "s|\${IMAGE}|$sample_image|g" \
