@@ -26,7 +26,7 @@ pub(crate) const ABOUT: &str = "Give a user, group or service account access to 
 
 The command writes a role with the APIs of the extension (its CustomResourceDefinitions and aggregated APIs), and \
 binds it to the subject: a Role and a RoleBinding in one namespace, or a ClusterRole and a ClusterRoleBinding with \
---all-namespaces. Each subject has a role of its own. The role edit includes view. ClusterConnection-scoped APIs can be granted \
+--all-namespaces. Each subject has a role of its own. The role edit includes view. Cluster-scoped APIs can be granted \
 with --all-namespaces only.
 
 You can grant only what you may do yourself, as always in Kubernetes. If a later version of the extension has more \

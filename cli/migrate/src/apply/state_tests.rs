@@ -310,6 +310,7 @@ fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
     assert_eq!(step, Step::Refuse(rolled_back.clone()));
     // Upgraded while the Subscription was deleted.
     let step = next(&|observed| {
+        observed.subscription = None;
         observed.csv = None;
         observed.upgrade = replaced();
     });
@@ -317,7 +318,7 @@ fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
     // A ClusterServiceVersion of the same name was created again, for example by a rollback.
     let again = || ClassicObject { id: ObjectId { uid: "new".to_owned(), ..csv("").id }, ..csv("Succeeded") };
     let step = next(&|observed| {
-        observed.csv = None;
+        observed.subscription = None;
         observed.csv = Some(again());
     });
     assert_eq!(step, Step::HoldCsv(again().id));
