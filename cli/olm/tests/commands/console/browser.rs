@@ -2,7 +2,8 @@
 //! whole workspace, the other has a license that `deny.toml` does not allow.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use olm_control_plane::eventually;
@@ -64,13 +65,30 @@ pub(crate) struct Browser {
     _turn: SemaphorePermit<'static>,
 }
 
+/// Starts a driver, and returns its port. It takes a free IPv4 port, and ends if the same one is in use for IPv6.
+fn driver(folder: &Path) -> (Child, u16) {
+    for _ in 0..10 {
+        let mut command = Command::new("chromedriver");
+        command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.env("TMPDIR", folder).env("HOME", folder).env_remove("XDG_CONFIG_HOME");
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut port = lines.filter_map(|line| {
+            let (_, port) = line.split_once("started successfully on port ")?;
+            port.trim_end_matches('.').parse::<u16>().ok()
+        });
+        if let Some(port) = port.next() {
+            return (child, port);
+        }
+        child.wait().unwrap();
+    }
+    panic!("chromedriver does not start");
+}
+
 impl Browser {
     /// Starts a browser. `None` if the machine has none.
     pub(crate) async fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new("chromedriver");
-        command.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        command.env("TMPDIR", folder.path()).env("HOME", folder.path()).env_remove("XDG_CONFIG_HOME");
         if let Some(missing) =
             ["chromedriver", "npm"].iter().find(|program| olm_require::find(program).is_none())
         {
@@ -79,13 +97,7 @@ impl Browser {
             return None;
         }
         let turn = BROWSERS.acquire().await.unwrap();
-        let mut child = command.spawn().unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let port = lines.filter_map(|line| {
-            let (_, port) = line.split_once("started successfully on port ")?;
-            port.trim_end_matches('.').parse::<u16>().ok()
-        });
-        let port = { port }.next().expect("a port of chromedriver");
+        let (child, port) = driver(folder.path());
         // The client needs TLS, although the driver is on this machine.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().timeout(DEADLINE).build().unwrap();
