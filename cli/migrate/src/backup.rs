@@ -211,9 +211,9 @@ pub(super) async fn read(
     let first = id(access, &name(namespace, package, 1));
     let damaged = |why: String| {
         CliError::operational(format!(
-            "{first}: the backup is damaged: {why}; if the Subscription exists, and its spec.source is not {PAUSED}, nothing \
-             has been changed: delete the Secret; else restore the Secret from a backup of the cluster, then run the \
-             command again"
+            "{first}: the backup is damaged: {why}; restore the Secret from a backup of the cluster, and run the command \
+             again. Delete it only if classic OLM still has the package: its ClusterServiceVersion is not being deleted, the \
+             spec.source of its Subscription is not {PAUSED}, and there is no ClusterExtension of the package"
         ))
     };
     let Some(first) = access.get(&first).await? else { return Ok(None) };

@@ -113,8 +113,8 @@ pub struct GenerateArgs {
     /// Replace the tags of images in the ClusterServiceVersion by the digests that they have now
     #[arg(long)]
     pin: bool,
-    /// Make the rights of this service account permissions of the bundle, as those of Deployments: OLM creates the account
-    /// in the namespace of the installation; for pods that the operator creates; may be given several times
+    /// Service account of pods that the operator creates: its Roles and ClusterRoles become permissions of the bundle, and
+    /// OLM creates it in the namespace of the installation; may be given several times
     #[arg(long, value_name = "NAME")]
     service_account: Vec<String>,
     /// Leave out objects of this kind; may be given several times

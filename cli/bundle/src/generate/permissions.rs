@@ -63,8 +63,11 @@ pub(super) fn split(
     api_servers: &BTreeSet<Account>,
     report: &mut Report,
 ) -> Permissions {
-    let named = more.iter().map(|name| Account { name: name.clone(), namespace: String::new() });
-    let accounts = input.deployments.iter().map(Account::of).chain(named).collect();
+    let mut accounts: BTreeSet<Account> = input.deployments.iter().map(Account::of).collect();
+    let is_known = |name: &&String| accounts.iter().any(|account| account.name == **name);
+    let named = more.iter().filter(|name| !is_known(name));
+    let named = named.map(|name| Account { name: name.clone(), namespace: String::new() });
+    accounts.extend(named.collect::<Vec<_>>());
     let split = Split { input, api_servers, accounts };
     let mut result = Permissions::default();
     let (mut taken, mut kept) = (BTreeSet::new(), BTreeSet::new());
@@ -94,9 +97,15 @@ pub(super) fn split(
         };
         let is_cluster = binding.kind() == "ClusterRoleBinding";
         for account in accounts {
-            if !is_cluster && !may_share(&account.namespace, binding.namespace()) {
+            let of_account = |subject: &&&Value| split.account(subject) == Some(account);
+            let home = match account.namespace.as_str() {
+                // Accounts that an option names are in the namespace of their subject.
+                "" => ours.iter().find(of_account).map_or("", |subject| text(subject, "/namespace")),
+                namespace => namespace,
+            };
+            if !is_cluster && !may_share(home, binding.namespace()) {
                 report.note(format!(
-                    "{} grants rights in another namespace than that of the Deployment; as a permission of the \
+                    "{} grants rights in another namespace than that of the ServiceAccount; as a permission of the \
                      bundle it applies to the watched namespaces",
                     binding.label()
                 ));
@@ -195,8 +204,9 @@ impl<'a> Split<'a> {
             let is_shipped = |one: &Object| one.name() == name && may_share(one.namespace(), namespace);
             if self.input.accounts.iter().any(is_shipped) {
                 report.note(format!(
-                    "{} names namespace {namespace} of ServiceAccount {name}, which no installation replaces: it \
-                     works only in that namespace; --service-account {name} makes its rights permissions of the bundle",
+                    "{} grants rights to ServiceAccount {name} only in namespace {namespace}, because an installation in \
+                     another namespace does not change it; to grant them in the namespace of the installation: \
+                     --service-account {name}",
                     binding.label()
                 ));
             }

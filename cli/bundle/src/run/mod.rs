@@ -44,7 +44,7 @@ folder.
 The objects have the label ext.olm.operatorframework.io/bundle-run. With --keep they remain, and another run of the \
 package upgrades the extension to the new content, of the same, a higher or a lower version. A run also adopts what an \
 interrupted run left behind. Objects without the label are never changed. A run with the same content as before says so: \
-nothing is rolled out then, so that a new image of the operator needs a new tag.
+nothing is rolled out then. Give a new image of the operator a new tag.
 
 If the bundle cannot be installed, the command prints the object that blocks it and the last lines of the logs.";
 
@@ -98,7 +98,8 @@ pub(crate) struct RunOptions {
     /// File (YAML or JSON) with the configuration, as in spec.config.inline; - is standard input
     #[arg(long, value_name = "FILE")]
     config: Option<String>,
-    /// Check of changed CustomResourceDefinitions when a kept extension is upgraded (annotation crd-check)
+    /// Check of changed CustomResourceDefinitions when a kept extension is upgraded (annotation crd-check); a run without
+    /// this option removes the annotation
     #[arg(long, value_enum, value_name = "MODE")]
     crd_check: Option<CrdCheck>,
     /// Remove nothing at the end

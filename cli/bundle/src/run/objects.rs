@@ -145,8 +145,8 @@ impl Run {
         say(&written.to_string());
         if !is_new_catalog && written.done == WriteResult::Unchanged {
             say(
-                "the bundle and its settings are those of the former run, so that nothing is rolled out; a new image of the \
-                 operator needs a new tag",
+                "the bundle and its settings have not changed since the former run, so nothing is rolled out; if the image \
+                 of the operator is new, give it a new tag",
             );
         }
         Ok(written)

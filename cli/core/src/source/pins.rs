@@ -29,7 +29,7 @@ impl ImageArgs {
             .map(|text| async {
                 let reference: Reference = text.parse().map_err(|error: ReferenceError| {
                     CliError::operational(format!(
-                        "no digest of image {}: {error}",
+                        "image {} cannot be pinned: {error}; write REGISTRY/REPOSITORY:TAG (of Deployments: --set-image)",
                         olm_version::quote(&text)
                     ))
                 })?;

@@ -162,6 +162,8 @@ fn question(jobs: &[&Job]) -> String {
     format!("Migrate {} to ClusterExtensions?", lines.join(", "))
 }
 
+const UNCHANGED: &str = "nothing has been changed";
+
 /// Migration of one package.
 struct Run<'a> {
     access: &'a ObjectAccess<'a>,
@@ -240,7 +242,10 @@ impl Run<'_> {
             let step = decide(self.plan, &observed);
             match &step {
                 Step::Done => break,
-                Step::Refuse(why) => return Err(CliError::findings(format!("{package}: {why}{remaining}"))),
+                Step::Refuse(why) => {
+                    let ways = if backup.is_some() { self.ways() } else { UNCHANGED.to_owned() };
+                    return Err(CliError::findings(format!("{package}: {why}\n{ways}")));
+                }
                 _ => {}
             }
             let text = step.text(self.plan);
@@ -359,13 +364,16 @@ impl Run<'_> {
 
     /// State after a failure, and how to go on or back.
     fn remaining(&self, has_backup: bool) -> String {
-        let id = self.plan.id();
         match has_backup {
-            false => "\nnothing has been changed".to_owned(),
-            true => format!(
-                "\nthe operator runs; to go on: olm migrate apply {id}; to go back: olm migrate rollback {id}"
-            ),
+            false => format!("\n{UNCHANGED}"),
+            true => format!("\nthe operator runs; {}", self.ways()),
         }
+    }
+
+    /// Commands that go on or back.
+    fn ways(&self) -> String {
+        let id = self.plan.id();
+        format!("to go on: olm migrate apply {id}; to go back: olm migrate rollback {id}")
     }
 }
 

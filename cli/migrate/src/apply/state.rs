@@ -271,7 +271,8 @@ fn lost_csv(plan: &PackagePlan, observed: &Observed) -> Option<Step> {
     let found = observed.subscription.as_ref().filter(|found| !found.is_deleting)?;
     (observed.csv.is_none() && observed.known.contains(&found.id.uid)).then(|| {
         Step::Refuse(format!(
-            "ClusterServiceVersion {}/{} does not exist any more: `olm migrate rollback {}` creates it again from the backup",
+            "ClusterServiceVersion {}/{} does not exist any more, and its Deployments may be deleted, too: `olm migrate rollback {}` creates them again from \
+             the backup",
             plan.namespace,
             plan.csv,
             plan.id()

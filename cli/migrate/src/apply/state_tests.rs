@@ -276,8 +276,8 @@ fn backup_is_no_longer_needed_once_classic_objects_are_deleted() {
 fn backup_is_kept_while_only_it_has_the_csv() {
     let mut observed = installed_by_classic().after(&Step::BackUp);
     observed.csv = None;
-    let why = "ClusterServiceVersion ns/lamp.v1.0.0 does not exist any more: `olm migrate rollback ns/lamp` creates it again \
-               from the backup";
+    let why = "ClusterServiceVersion ns/lamp.v1.0.0 does not exist any more, and its Deployments may be deleted, too: `olm migrate \
+               rollback ns/lamp` creates them again from the backup";
     assert_eq!(decide(&plan(), &observed), Step::Refuse(why.to_owned()));
     // Classic OLM deletes it at the end of an upgrade.
     observed.upgrade = Some("another version".to_owned());

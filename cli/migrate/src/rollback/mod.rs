@@ -307,8 +307,13 @@ impl Rollback<'_> {
 
     async fn pause(&self, extension: &ObjectId) -> Result<(), CliError> {
         let live = self.access.get(extension).await?;
-        // While a migration pins the version, the extension has no channels.
-        let is_open = |live: &&Value| live["metadata"]["annotations"].get(annotations::EXT_ADOPT).is_none();
+        // While a migration pins the version, the extension has no channels, also after an interrupted rollback.
+        let pinned = &self.backup.plan.extension["spec"]["source"]["catalog"]["version"];
+        let is_open = |live: &&Value| {
+            let catalog = &live["spec"]["source"]["catalog"];
+            let is_pinned = catalog["version"] == *pinned && catalog["channels"].is_null();
+            live["metadata"]["annotations"].get(annotations::EXT_ADOPT).is_none() && !is_pinned
+        };
         if let Some(live) = live.as_ref().filter(is_open) {
             backup::record_channels(self.access, &self.backup.plan, live).await?;
         }

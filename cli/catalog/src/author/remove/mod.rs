@@ -22,8 +22,8 @@ use crate::package::CatalogPackage;
 /// Help text of `olm catalog remove`.
 pub(crate) const ABOUT: &str = "Remove bundles, a channel or a package from a catalog directory
 
-An entry that replaced a removed bundle replaces the one that this bundle replaced, and skips the removed bundle and what \
-it skipped, so that extensions with the removed bundle still have an upgrade. The changed edges are printed. With --channel, \
+If entry C replaced the removed bundle B, and B replaced A, then C now replaces A, and skips B and the bundles that B \
+skipped. Extensions with B still have an upgrade. The changed edges are printed. With --channel, \
 bundles are only removed from this channel, and from the catalog if no other channel lists them. Deprecations of removed \
 objects are removed, too. Without BUNDLE and --channel, the whole package is removed.
 
@@ -260,7 +260,9 @@ fn text(removal: &Removal) -> String {
         text.extend(edges.map(|(field, value)| format!("  {field}: {value}\n")));
     }
     for NewHead { channel, head, before } in &removal.heads {
-        text += &format!("channel {channel}: its head is {head}; extensions with {before} stay on it\n");
+        text += &format!(
+            "channel {channel}: its head is now {head}; extensions with {before} keep it until a higher version follows\n"
+        );
     }
     let files: Vec<_> = removal.files.iter().map(|file| file.display().to_string()).collect();
     text + &format!("changed: {}\n", files.join(", "))

@@ -86,6 +86,9 @@ fn mended(mut entry: ChannelEntry, gone: &BTreeMap<&str, &ChannelEntry>) -> Chan
     // The lowest removed entry is still named: its installations have an upgrade, too.
     while let Some(next) = gone.get(entry.replaces.as_str()).filter(|next| passed.insert(&next.name)) {
         inherited.extend(next.skips.iter().map(String::as_str));
+        if entry.skip_range.is_empty() {
+            entry.skip_range.clone_from(&next.skip_range);
+        }
         if next.replaces.is_empty() {
             break;
         }
@@ -129,6 +132,16 @@ mod tests {
             format!("{}{replaces}{}{skips}", entry.name, entry.replaces)
         };
         without(&channel(entries), &removed).iter().map(shown).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn range_of_a_removed_entry_is_inherited() {
+        let mut entries = channel("1 2<1 3<2");
+        entries[1].skip_range = "<2.0.0".to_owned();
+        let removed = ["2".to_owned()].into();
+        assert_eq!(without(&entries, &removed)[1].skip_range, "<2.0.0");
+        entries[2].skip_range = "<3.0.0".to_owned();
+        assert_eq!(without(&entries, &removed)[1].skip_range, "<3.0.0");
     }
 
     #[test]

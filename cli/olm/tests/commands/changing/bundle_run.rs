@@ -191,7 +191,7 @@ async fn run_installs_upgrades_and_removes_everything_at_interrupt() {
 
     // The same content again.
     let mut child = begin(&fixture, "old", &["--keep", "--no-logs"]);
-    let said = "the bundle and its settings are those of the former run, so that nothing is rolled out";
+    let said = "the bundle and its settings have not changed since the former run, so nothing is rolled out";
     let rest = until_printed(&mut child, said).await;
     assert_eq!(ended(child).await.code, 0, "{}", rest.join().unwrap());
 
