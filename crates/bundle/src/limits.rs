@@ -56,7 +56,7 @@ pub(crate) fn check(files: &BTreeMap<String, Vec<u8>>) -> Result<(), BundleLoadE
 }
 
 /// Consumption of the manifests read so far. Other readers of manifests use it to accept no more than
-/// [`BundleContent::load`](crate::Bundle::load) does.
+/// [`BundleContent::load`](crate::BundleContent::load) does.
 #[derive(Debug, Default)]
 pub struct ManifestUsage {
     text: usize,
