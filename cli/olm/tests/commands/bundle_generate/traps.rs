@@ -171,10 +171,7 @@ fn option_makes_permissions_of_an_operand_account() {
                 {apiVersion: v1, kind: ServiceAccount, metadata: {name: bulb, namespace: lamp-system}}\n";
     let input = MANIFESTS.to_owned() + more;
     let (printed, csv) = generated(&[], &input);
-    assert!(
-        printed.contains("--service-account bulb makes its rights permissions of the bundle"),
-        "{printed}"
-    );
+    assert!(printed.contains("in the namespace of the installation: --service-account bulb"), "{printed}");
     assert_eq!(csv["spec"]["install"]["spec"]["clusterPermissions"].as_array().unwrap().len(), 1);
     let (printed, csv) = generated(&["--service-account", "bulb"], &input);
     assert!(!printed.contains("Check:"), "{printed}");
