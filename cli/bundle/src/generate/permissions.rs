@@ -63,12 +63,7 @@ pub(super) fn split(
     api_servers: &BTreeSet<Account>,
     report: &mut Report,
 ) -> Permissions {
-    let mut accounts: BTreeSet<Account> = input.deployments.iter().map(Account::of).collect();
-    let is_known = |name: &&String| accounts.iter().any(|account| account.name == **name);
-    let named = more.iter().filter(|name| !is_known(name));
-    let named = named.map(|name| Account { name: name.clone(), namespace: String::new() });
-    accounts.extend(named.collect::<Vec<_>>());
-    let split = Split { input, api_servers, accounts };
+    let split = Split { input, api_servers, accounts: accounts(input, more) };
     let mut result = Permissions::default();
     let (mut taken, mut kept) = (BTreeSet::new(), BTreeSet::new());
     let mut granted: BTreeSet<(String, bool, String)> = BTreeSet::new();
@@ -97,13 +92,7 @@ pub(super) fn split(
         };
         let is_cluster = binding.kind() == "ClusterRoleBinding";
         for account in accounts {
-            let of_account = |subject: &&&Value| split.account(subject) == Some(account);
-            let home = match account.namespace.as_str() {
-                // Accounts that an option names are in the namespace of their subject.
-                "" => ours.iter().find(of_account).map_or("", |subject| text(subject, "/namespace")),
-                namespace => namespace,
-            };
-            if !is_cluster && !may_share(home, binding.namespace()) {
+            if !is_cluster && !may_share(split.home(account, &ours), binding.namespace()) {
                 report.note(format!(
                     "{} grants rights in another namespace than that of the ServiceAccount; as a permission of the \
                      bundle it applies to the watched namespaces",
@@ -130,6 +119,15 @@ pub(super) fn split(
     result
 }
 
+/// Accounts of Deployments, and those with the names `more` in any namespace.
+fn accounts(input: &Input, more: &[String]) -> BTreeSet<Account> {
+    let mut accounts: BTreeSet<Account> = input.deployments.iter().map(Account::of).collect();
+    let is_known = |name: &&String| accounts.iter().any(|account| account.name == **name);
+    let named: Vec<&String> = more.iter().filter(|name| !is_known(name)).collect();
+    accounts.extend(named.into_iter().map(|name| Account { name: name.clone(), namespace: String::new() }));
+    accounts
+}
+
 fn is_aggregated(role: &Object) -> bool {
     let labels = role.value.pointer("/metadata/labels").and_then(Value::as_object);
     labels.is_some_and(|labels| labels.keys().any(|key| key.starts_with(AGGREGATE)))
@@ -147,6 +145,17 @@ impl<'a> Split<'a> {
         let (name, namespace) = (text(subject, "/name"), text(subject, "/namespace"));
         let is_account = text(subject, "/kind") == "ServiceAccount";
         self.accounts.iter().find(|account| is_account && account.is(name, namespace))
+    }
+
+    /// Namespace of an account. That of a named one is in the subject that refers to it.
+    fn home<'s>(&self, account: &'s Account, subjects: &[&'s Value]) -> &'s str {
+        match account.namespace.as_str() {
+            "" => {
+                let subject = subjects.iter().find(|subject| self.account(subject) == Some(account));
+                subject.map_or("", |subject| text(subject, "/namespace"))
+            }
+            namespace => namespace,
+        }
     }
 
     /// Role of a binding, with its position in the input.
