@@ -2,8 +2,8 @@
 //! (docs/design/cli.md#bundle-validation, docs/design/cli.md#lint-rules).
 //!
 //! ```text
-//! files ─ read ► objects with locations ────┬ metadata, ClusterServiceVersion, CRDs, objects ────────► Report
-//!       └ olm_bundle::Bundle ► rendered for every install mode ► install checks ────────────────────┘
+//! files ─ read ► objects with locations ────┬ metadata, ClusterServiceVersion, CRDs, objects ────────► BundleReport
+//!       └ olm_bundle::BundleContent ► rendered for every install mode ► install checks ─────────────┘
 //! ```
 //!
 //! An error means that the bundle cannot be installed, or that the established tools (`opm`, `operator-sdk`) refuse

@@ -8,7 +8,7 @@
 //! use std::collections::BTreeMap;
 //!
 //! use olm_bundle::rights::Rights;
-//! use olm_bundle::{Bundle, RenderOptions, SYSTEM_NAMESPACE, config_schema, install_checks, render, validate};
+//! use olm_bundle::{BundleContent, RenderOptions, SYSTEM_NAMESPACE, config_schema, install_checks, render, validate};
 //!
 //! let annotations = "annotations: {operators.operatorframework.io.bundle.package.v1: demo}";
 //! let csv = r#"{"apiVersion": "operators.coreos.com/v1alpha1", "kind": "ClusterServiceVersion",
@@ -19,7 +19,7 @@
 //!     ("metadata/annotations.yaml".to_owned(), annotations.into()),
 //!     ("manifests/csv.yaml".to_owned(), csv.into()),
 //! ]);
-//! let bundle = Bundle::load(&files)?;
+//! let bundle = BundleContent::load(&files)?;
 //! assert!(validate(&bundle).is_empty());
 //! assert_eq!(config_schema(&bundle, false, false)["additionalProperties"], false);
 //!

@@ -21,7 +21,7 @@ const IGNORE_BYTES: u64 = 256 << 10;
 /// use std::io::{self, Read};
 /// use std::path::Path;
 ///
-/// use olm_fbc::{Entry, EntryKind, Folder, Limits, LoadError, load};
+/// use olm_fbc::{Entry, EntryKind, Folder, LoadLimits, LoadError, load};
 ///
 /// struct OneFile;
 ///
@@ -36,7 +36,7 @@ const IGNORE_BYTES: u64 = 256 << 10;
 /// }
 ///
 /// let mut names = Vec::new();
-/// load::<LoadError>(&OneFile, &Limits::default(), &mut |meta| Ok(names.push(meta.name)))?;
+/// load::<LoadError>(&OneFile, &LoadLimits::default(), &mut |meta| Ok(names.push(meta.name)))?;
 /// assert_eq!(names, ["demo"]);
 /// # Ok::<(), LoadError>(())
 /// ```

@@ -4,7 +4,7 @@
 //! docs/design/cli.md#catalog-templates, docs/design/cli.md#smaller-catalogs).
 //!
 //! ```text
-//! folder ─ load ► Meta (one canonical line each) ─ Selector ► lines of a query
+//! folder ─ load ► Meta (one canonical line each) ─ MetaSelector ► lines of a query
 //!                                                ├ PackageContent ► package, channels, bundles, deprecations
 //!                                                ├ validate_folder ► Report: the message of opm, and all findings
 //!                                                ├ subset ► a smaller catalog

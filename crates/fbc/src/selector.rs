@@ -3,7 +3,7 @@
 /// Exact, case-sensitive values of the three fields that a query can filter by. Empty matches any value.
 ///
 /// ```
-/// let selector = olm_fbc::Selector { package: "demo".to_owned(), ..Default::default() };
+/// let selector = olm_fbc::MetaSelector { package: "demo".to_owned(), ..Default::default() };
 /// assert!(selector.matches("olm.channel", "demo", "stable"));
 /// assert!(!selector.matches("olm.channel", "other", "stable"));
 /// ```

@@ -2,16 +2,17 @@
 //! (docs/design/operations.md#cluster-upgrades).
 //!
 //! ```text
-//! ClusterObjectSet ► Revision ┐
-//!                             ├► evaluate ► Verdict ► status of ClusterUpgradeStatus
-//! flags, API objects ► Platform ┘                   ► condition of OpenShift's ClusterOperator, or of its OLM object
+//! ClusterObjectSet ► ConstrainedRevision ┐
+//!                                        ├► evaluate ► Verdict ► status of ClusterUpgradeStatus
+//! flags, API objects ► Platform ─────────┘                     ► condition of OpenShift's ClusterOperator, or of its
+//!                                                                OLM object
 //! ```
 //!
 //! Pure: the time is a parameter, and objects are passed as JSON. operator-controller and `olm cluster-check` give
 //! the same answer because both call [`evaluate`].
 //!
 //! ```
-//! use olm_platform::{Facts, MinorVersion, Platform, Revision, evaluate};
+//! use olm_platform::{Facts, MinorVersion, Platform, ConstrainedRevision, evaluate};
 //! use serde_json::json;
 //!
 //! let version = Some(MinorVersion::new(4, 18));
@@ -30,7 +31,7 @@
 //!     },
 //!     "spec": {"lifecycleState": "Active", "revision": 1, "collisionProtection": "Prevent"},
 //! }))?;
-//! let verdict = evaluate(&platform, &[], &Revision::of(&set));
+//! let verdict = evaluate(&platform, &[], &ConstrainedRevision::of(&set));
 //! assert_eq!((verdict.reason, verdict.blocking), ("IncompatibleOperatorsInstalled", 1));
 //! # Ok::<(), serde_json::Error>(())
 //! ```

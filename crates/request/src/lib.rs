@@ -6,8 +6,8 @@
 //! ```text
 //! annotations, Settings ─ rules ► ExtensionRules ─────────────────────────────┐
 //! spec.source.catalog ─ request ► ClusterCatalogs to query, package filter ───┼ request ► olm_resolve::Request
-//! revisions ─ installed ► Installed ─┐                                        │
-//! CRDs, discovery ► ServedApis ──────┴ providers ► providers, dependents ─────┘ (ClusterState)
+//! revisions ─ installed ► ExtensionBundle ─┐                                  │
+//! CRDs, discovery ► ServedApis ────────────┴ providers ► providers, dependents ┘ (ClusterState)
 //! OperatorCondition ─ operator_condition ► blocker of upgrades
 //! Namespaces ─ namespaces ► selected names, time of the next list
 //! ```
@@ -16,7 +16,7 @@
 //! use std::collections::BTreeMap;
 //!
 //! use olm_api::cluster_extension::BundleMetadata;
-//! use olm_request::{ClusterState, ExtensionRules, Installed, ServedApis, Settings, providers, request};
+//! use olm_request::{ClusterState, ExtensionRules, ExtensionBundle, ServedApis, Settings, providers, request};
 //! use serde_json::json;
 //!
 //! let annotations = BTreeMap::from([("ext.olm.operatorframework.io/upgrade-scope".to_owned(), "minor".to_owned())]);
@@ -24,7 +24,7 @@
 //! assert!(rules.invalid.is_empty() && rules.can_block_upgrades());
 //!
 //! let bundle = BundleMetadata { name: "db.v1".to_owned(), version: "1.0.0".to_owned(), release: None };
-//! let installed = [Installed::new("db".to_owned(), "database".to_owned(), bundle, Vec::new())];
+//! let installed = [ExtensionBundle::new("db".to_owned(), "database".to_owned(), bundle, Vec::new())];
 //! let owners = ["db"].into();
 //! let (found, dependents) = providers(installed.iter(), &owners, &ServedApis::default(), "app", |_, _| true);
 //! assert_eq!(found.providers[0].package(), Some("database"));

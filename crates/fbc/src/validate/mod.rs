@@ -2,7 +2,7 @@
 //! docs/design/catalogd.md#validation, docs/design/cli.md#catalog-validation).
 //!
 //! ```text
-//! Meta ─ documents ► typed objects ─ convert ► model ─ model, graph ► tree ► Report
+//! Meta ─ documents ► typed objects ─ convert ► model ─ model, graph ► tree ► ValidationReport
 //! ```
 //!
 //! Upstream stops at the first error of the load and of the conversion. A [`ValidationReport`] holds that message and

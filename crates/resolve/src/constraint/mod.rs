@@ -82,7 +82,7 @@ impl RequirementFault {
 ///
 /// ```
 /// use olm_fbc::Property;
-/// use olm_resolve::{AvailableProviders, Provider, Requirement, Verdict};
+/// use olm_resolve::{AvailableProviders, Provider, Requirement, RequirementVerdict};
 /// use serde_json::value::RawValue;
 ///
 /// let property = |kind: &str, value: &str| -> Result<Property, serde_json::Error> {
@@ -93,7 +93,7 @@ impl RequirementFault {
 /// let identity = property("olm.package", r#"{"packageName":"base","version":"1.4.0"}"#)?;
 /// let base = Provider::new(Some("my-base".to_owned()), "base.v1.4.0".to_owned(), vec![identity]);
 /// let available = AvailableProviders { providers: vec![base], ..AvailableProviders::default() };
-/// let met = Verdict::Met { by: "my-base".to_owned(), external: false };
+/// let met = RequirementVerdict::Met { by: "my-base".to_owned(), external: false };
 /// assert_eq!(requirement.verdict(&available), met);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
