@@ -5,7 +5,8 @@
 # is laid over the source, whose files stay as they are.
 build_classic() {
   local name package overlay=$programs/overlay.json stamp
-  stamp=$(cd "$OLM_CLASSIC_SOURCE" && cat go.mod go.sum "$OLDPWD"/hack/classic.d/tool/main.go | sha256sum)
+  stamp=$(cd "$OLM_CLASSIC_SOURCE" && find . -path ./vendor -prune -o -type f -name '*.go' -print0 | sort -z |
+    xargs -0 cat go.mod go.sum "$OLDPWD/hack/classic.d/tool/main.go" | sha256sum)
   [ "$(cat "$programs/stamp" 2>/dev/null)" != "$stamp" ] || return 0
   mkdir -p "$programs/bin"
   jq --null-input --arg to "$OLM_CLASSIC_SOURCE/cmd/opm/main.go" --arg from "$PWD/hack/classic.d/tool/main.go" \

@@ -183,7 +183,7 @@ impl Objects {
         installed.filter(|name| !name.is_empty()).collect()
     }
 
-    /// Name of the InstallPlan with the next version of a Subscription in `namespace` that nobody has approved.
+    /// Name of the unapproved InstallPlan with the next version of a Subscription in `namespace`.
     pub(super) fn waiting(&self, namespace: &str, subscription: &Subscription) -> Option<&str> {
         let next = &subscription.current_csv;
         let mut here = self.plans.iter().filter(|((found, _), _)| found == namespace);

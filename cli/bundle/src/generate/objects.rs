@@ -206,7 +206,8 @@ fn defined_apis(objects: &[Object]) -> BTreeSet<(String, String)> {
     apis
 }
 
-/// Removes repeated objects, whose labels are combined. A sample may also be part of the kustomization, which may add a namespace and labels.
+/// Removes repeated objects, and combines their labels. A sample may also be part of the kustomization, which may add a
+/// namespace and labels.
 /// Examples of one name may show several versions of an API of `apis`.
 fn distinct(objects: Vec<Object>, apis: &BTreeSet<(String, String)>, report: &mut Report) -> Vec<Object> {
     let mut known: BTreeMap<[String; 5], Object> = BTreeMap::new();
@@ -236,9 +237,13 @@ fn distinct(objects: Vec<Object>, apis: &BTreeSet<(String, String)>, report: &mu
             continue;
         }
         if without_labels(&first.value) == without_labels(&object.value) {
-            add_labels(&mut first.value, &object.value);
+            let unlike = add_labels(&mut first.value, &object.value);
+            let kept = match unlike.is_empty() {
+                true => String::new(),
+                false => format!("; the first value stays of {}", unlike.join(", ")),
+            };
             report.note(format!(
-                "{}: the copies in {} and {} differ only in labels, which are combined",
+                "{}: the copies in {} and {} differ only in labels, which are combined{kept}",
                 object.label(),
                 first.origin,
                 object.origin
@@ -263,16 +268,20 @@ fn without_labels(object: &Value) -> Value {
     object
 }
 
-/// Adds the labels of `other`. Of two values for one label, the own one stays.
-fn add_labels(object: &mut Value, other: &Value) {
-    let Some(added) = other.pointer("/metadata/labels").and_then(Value::as_object) else { return };
+/// Adds the labels of `other`. Of two values for one label, the own one stays: returns these labels.
+fn add_labels(object: &mut Value, other: &Value) -> Vec<String> {
+    let mut unlike = Vec::new();
+    let Some(added) = other.pointer("/metadata/labels").and_then(Value::as_object) else { return unlike };
     if !object["metadata"]["labels"].is_object() {
         object["metadata"]["labels"] = Value::Object(added.clone());
     } else if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
         for (key, value) in added {
-            labels.entry(key).or_insert_with(|| value.clone());
+            if labels.entry(key).or_insert_with(|| value.clone()) != value {
+                unlike.push(key.clone());
+            }
         }
     }
+    unlike
 }
 
 fn without_metadata(object: &Value) -> Vec<(&String, &Value)> {

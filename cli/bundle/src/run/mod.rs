@@ -188,7 +188,8 @@ pub(super) async fn run(args: RunArgs, session: &mut Session) -> Result<(), CliE
         return run_folder(generated.path(), &[], &args.options, session).await;
     }
     if let Some(kind) = args.skip_kind.first() {
-        let why = format!("{} is an image, whose content is final", olm_version::quote(&args.source));
+        let why =
+            format!("{} is an image: only a directory can be changed", olm_version::quote(&args.source));
         return Err(CliError::usage(format!("--skip-kind {kind}: {why}")));
     }
     if is_image(root) {

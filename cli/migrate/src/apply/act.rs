@@ -135,7 +135,7 @@ async fn wait(access: &ObjectAccess<'_>, time: Duration) -> Result<(), CliError>
     }
 }
 
-/// Deletes InstallPlans that nobody approved. Before, other Subscriptions of such a plan become as they were before it:
+/// Deletes unapproved InstallPlans. Before, other Subscriptions of such a plan become as they were before it:
 /// classic OLM makes a new plan for these only.
 async fn clear(access: &ObjectAccess<'_>, namespace: &str, plans: &[ObjectId]) -> Result<(), CliError> {
     for subscription in access.list((V1ALPHA1, "Subscription"), namespace, None).await? {

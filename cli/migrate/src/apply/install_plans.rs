@@ -31,7 +31,7 @@ pub(super) fn running(subscription: Option<&Value>, plans: &[Value]) -> Vec<Stri
     plans.iter().filter(is_running).map(id).collect()
 }
 
-/// InstallPlans that nobody has approved, with the next version of the package: the live Subscription or that of the
+/// Unapproved InstallPlans with the next version of the package: the live Subscription or that of the
 /// backup names it.
 pub(super) fn waiting<'p>(
     plan: &PackagePlan,

@@ -65,7 +65,7 @@ pub(crate) struct Observed {
     pub(crate) subscription: Option<ClassicObject>,
     /// InstallPlans of the Subscription that classic OLM executes.
     pub(crate) running: Vec<String>,
-    /// InstallPlans of an upgrade that nobody has approved.
+    /// Unapproved InstallPlans of an upgrade.
     pub(crate) waiting: Vec<ObjectId>,
     /// Sign of an upgrade by classic OLM.
     pub(crate) upgrade: Option<String>,
@@ -105,7 +105,7 @@ pub(crate) enum Step {
     /// Deletes the Subscription, but not the objects that it owns.
     DeleteSubscription(ObjectId),
     AwaitSubscriptionDeletion(String),
-    /// Deletes InstallPlans of an upgrade that nobody has approved. Classic OLM makes new ones for other Subscriptions.
+    /// Deletes unapproved InstallPlans of an upgrade. Classic OLM makes new ones for other Subscriptions.
     ClearInstallPlans(Vec<ObjectId>),
     /// Deletes the ClusterServiceVersion, which stays with a finalizer of the migration. Classic OLM does nothing about a
     /// ClusterServiceVersion that is being deleted without its own finalizer.
@@ -150,7 +150,7 @@ impl Step {
             Self::AwaitSubscriptionDeletion(_) => {
                 format!("wait for the deletion of Subscription {}/{}", plan.namespace, plan.subscription)
             }
-            Self::ClearInstallPlans(plans) => format!("delete {}, which nobody approved", named(plans)),
+            Self::ClearInstallPlans(plans) => format!("delete unapproved {}", named(plans)),
             Self::HoldCsv(csv) => format!("delete {csv}, held by a finalizer"),
             Self::KeepConversion(csv) => format!("remove the conversion webhooks from {csv}"),
             Self::Detach(objects) => format!("detach {} from classic OLM", named(objects)),

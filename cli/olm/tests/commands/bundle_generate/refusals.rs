@@ -137,7 +137,7 @@ fn wrong_usage_of_a_run_fails_before_the_cluster_is_needed() {
         ),
         (
             &["r.example/lamp:v1", "--push-to", "r.example/lamp", "--skip-kind", "Job"],
-            "--skip-kind Job: \"r.example/lamp:v1\" is an image, whose content is final",
+            "--skip-kind Job: \"r.example/lamp:v1\" is an image: only a directory can be changed",
         ),
     ] {
         let ran = bundle(folder.path(), &[&["run", "-n", "lamp"], args].concat(), "");
