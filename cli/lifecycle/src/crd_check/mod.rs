@@ -8,6 +8,7 @@ mod rules;
 mod source;
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use clap::Args;
 use olm_api::annotations::EXT_CRD_CHECK;
@@ -93,6 +94,7 @@ struct CrdCheck {
 
 /// Result of replacing one CustomResourceDefinition.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) struct CrdResult {
     pub(crate) name: String,
     pub(crate) result: Verdict,
@@ -100,6 +102,43 @@ pub(crate) struct CrdResult {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     pub(crate) findings: Vec<FindingDetails>,
+    /// Empty in the result of `olm crd-check`, which has them as findings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) no_longer_served: Vec<UnservedVersion>,
+}
+
+/// Version that is no longer served. Printed as a sentence.
+#[derive(Debug, Serialize)]
+pub(crate) struct UnservedVersion {
+    /// Name, such as `v1beta1`.
+    pub(crate) version: String,
+    /// Number of custom resources that were written in it. `None` if they were not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) objects: Option<usize>,
+    /// Field managers of these writes.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub(crate) managers: BTreeSet<String>,
+}
+
+impl UnservedVersion {
+    pub(crate) fn new(version: &str) -> Self {
+        Self { version: version.to_owned(), objects: None, managers: BTreeSet::new() }
+    }
+}
+
+impl fmt::Display for UnservedVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is no longer served: clients that use it fail", self.version)?;
+        let managers: Vec<&str> = self.managers.iter().map(String::as_str).collect();
+        match self.objects {
+            None => Ok(()),
+            Some(0) => f.write_str("; no custom resource was written in it"),
+            Some(1) => write!(f, "; 1 custom resource was written in it, by {}", managers.join(", ")),
+            Some(count) => {
+                write!(f, "; {count} custom resources were written in it, by {}", managers.join(", "))
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -246,7 +285,13 @@ fn findings_of(old: Option<&Value>, new: Option<&Value>) -> Result<Vec<CrdFindin
 pub(crate) fn compare(name: &str, old: Option<&Value>, new: Option<&Value>) -> Result<CrdResult, CliError> {
     let findings = findings_of(old, new)?;
     let result = CrdResult::new(name, old, new, &findings);
-    Ok(CrdResult { findings: findings.into_iter().map(Into::into).collect(), ..result })
+    let vanished = match (old, new) {
+        (Some(old), Some(new)) => vanished_versions(old, new).map_err(CliError::operational)?,
+        _ => Vec::new(),
+    };
+    let no_longer_served = vanished.iter().map(|version| UnservedVersion::new(version)).collect();
+    let findings = findings.into_iter().map(Into::into).collect();
+    Ok(CrdResult { findings, no_longer_served, ..result })
 }
 
 impl CrdResult {
@@ -259,7 +304,7 @@ impl CrdResult {
             _ => Verdict::Unsafe,
         };
         let error = (!findings.is_empty()).then(|| error_text(name, findings));
-        Self { name: name.to_owned(), result, error, findings: Vec::new() }
+        Self { name: name.to_owned(), result, error, findings: Vec::new(), no_longer_served: Vec::new() }
     }
 }
 

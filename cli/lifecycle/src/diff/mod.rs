@@ -9,6 +9,7 @@ mod next;
 mod ownership;
 mod prediction;
 mod report;
+mod served;
 
 use std::collections::BTreeSet;
 
@@ -47,7 +48,7 @@ apply show each object after the change. If you may not make dry runs, the field
 compared. Without a bundle, NEW is the one that operator-controller would choose. The command changes nothing.
 
 The output shows objects that are created, changed or deleted, permissions that service accounts gain or lose, \
-CustomResourceDefinitions that would break existing custom resources, and the configuration. Secret data is never \
+CustomResourceDefinitions that would break existing custom resources or clients, and the configuration. Secret data is never \
 shown. If another extension owns an object of NEW, such as a CRD, the command then fails with exit code 3.";
 
 /// Arguments of the command.

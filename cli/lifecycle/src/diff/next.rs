@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::cluster::{self, ComparedExtension, Installed};
 use super::report::{ComparedBundle, Diff};
+use super::served;
 use crate::rendering::{self, RenderSettings, Rendered};
 
 /// Bundle that would become the next revision.
@@ -171,6 +172,7 @@ impl ComparedExtension<'_> {
         // Live CRDs show the stored versions and manual changes.
         let mut diff = Diff::new(&installed.objects, &objects, &found.crds, found.changes);
         diff.warnings.extend(found.warnings);
+        diff.warnings.extend(served::count_writers(&mut diff.crds, &found.crds, self).await?);
         diff.collisions = found.collisions;
         diff.old = installed.bundle;
         diff.new = new;

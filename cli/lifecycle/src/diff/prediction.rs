@@ -131,6 +131,9 @@ impl Prediction {
         changes.extend(
             dropped.map(|crd| format!("CustomResourceDefinition {} is not in the new bundle", crd.name)),
         );
+        let unserved =
+            diff.crds.iter().flat_map(|crd| crd.no_longer_served.iter().map(move |one| (crd, one)));
+        changes.extend(unserved.map(|(crd, one)| format!("CustomResourceDefinition {}: {one}", crd.name)));
         let noted =
             |change: &ObjectChange| change.notes.first().map(|note| format!("{}: {note}", change.object));
         let breaking = |crd: &&CrdResult| crd.result == Verdict::Unsafe;

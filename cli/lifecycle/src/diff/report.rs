@@ -208,6 +208,9 @@ fn crd(result: &CrdResult) -> String {
     for finding in &result.findings {
         let _ = writeln!(text, "      {}", one_line(&finding.line));
     }
+    for version in &result.no_longer_served {
+        let _ = writeln!(text, "      {}", one_line(&version.to_string()));
+    }
     text
 }
 

@@ -8,7 +8,7 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use olm_api::{ClusterExtension, ClusterObjectSet};
 use olm_bundle::{BundleContent, Certificates, RenderOptions};
-use olm_control_plane::{ControlPlane, Options};
+use olm_control_plane::{ControlPlane, Options, eventually};
 use olm_revision::engine::{Engine, Revision};
 use olm_revision::generate::{BundleIdentity, Draft, Extension};
 use olm_revision::kube_cluster::KubeCluster;
@@ -165,6 +165,7 @@ async fn diff_against_a_cluster_shows_changes_drift_and_collisions() {
     a_new_bundle(&fixture).await;
     viewers_get_the_same_diff(&fixture).await;
     drift_and_collisions(&fixture).await;
+    version_that_vanishes_has_its_writers(&fixture).await;
 }
 
 async fn nothing_is_installed(fixture: &Fixture) {
@@ -281,4 +282,28 @@ async fn drift_and_collisions(fixture: &Fixture) {
                      extension";
     assert!(printed.contains(collision), "{printed}");
     assert_eq!(deployments.get("pipe-manager").await.unwrap().metadata.resource_version, before);
+}
+
+async fn version_that_vanishes_has_its_writers(fixture: &Fixture) {
+    let crds = api(&fixture.plane, "apiextensions.k8s.io", "v1", "CustomResourceDefinition", None);
+    let mut crd = crds.get("pipes.example.com").await.unwrap();
+    let versions = crd.data["spec"]["versions"].as_array_mut().unwrap();
+    let mut beta = versions[0].clone();
+    beta["name"] = json!("v1beta1");
+    beta["storage"] = json!(false);
+    versions.push(beta);
+    crds.replace("pipes.example.com", &PostParams::default(), &crd).await.unwrap();
+    let pipe = |name: &str| json!({"metadata": {"name": name}, "spec": {"length": 1}});
+    create(&fixture.plane, "example.com", "v1", "Pipe", Some(NAMESPACE), &pipe("current")).await;
+    let written = json!({"apiVersion": "example.com/v1beta1", "kind": "Pipe", "metadata": {"name": "former"}, "spec": {"length": 2}});
+    let pipes = api(&fixture.plane, "example.com", "v1beta1", "Pipe", Some(NAMESPACE));
+    let client = PatchParams::apply("plumber");
+    eventually("version v1beta1 is served", async || {
+        pipes.patch("former", &client, &Patch::Apply(&written)).await.ok()
+    })
+    .await;
+    let printed = fixture.printed(&["old", "--extension", "pipe"]).await;
+    let line = "  ~ pipes.example.com: safe\n      v1beta1 is no longer served: clients that use it fail; 1 custom resource \
+                was written in it, by plumber\n";
+    assert!(printed.contains(line), "{printed}");
 }
