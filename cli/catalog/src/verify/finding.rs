@@ -18,6 +18,8 @@ olm_finding::rules! {
         "A patch that is released after the next minor version needs an edge from that minor version."
     SKIP_RANGE "GRAPH-6" Error ("") "the skipRange of a bundle has lower versions only"
         "A higher version makes an upgrade of a downgrade; a range without any lower version has no effect."
+    UNSERVED "GRAPH-7" Warning ("") "an upgrade keeps the versions of the APIs (property olm.gvk) that the next lower one provides"
+        "Clients that use the version fail after the upgrade. Announce it, and serve both versions for some releases."
     MISSING "IMAGE-1" Error ("images") "the image exists"
         "Push the image, or remove the bundle from the catalog."
     UNREADABLE "IMAGE-2" Error ("images") "the registry returns the manifest of the image, which matches its digest"

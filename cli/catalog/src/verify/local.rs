@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use olm_bundle_check::range_fault;
 use olm_finding::Rule;
-use olm_resolve::{Offer, UpgradeOrigin};
-use olm_version::{Range, quote};
+use olm_resolve::{Gvk, Offer, Provider, UpgradeOrigin};
+use olm_version::{Range, VersionRelease, quote};
 
-use super::finding::{Finding, MINOR_GAP, PROPERTIES, SKIP_RANGE, STRANDED, of_bundle};
+use super::finding::{Finding, MINOR_GAP, PROPERTIES, SKIP_RANGE, STRANDED, UNSERVED, of_bundle};
 use crate::package::CatalogPackage;
 
 /// Checks one package. `versions` is `true` to report invalid versions, which `validate` reports, too.
@@ -31,7 +31,43 @@ pub(super) fn check(package: &CatalogPackage, versions: bool) -> Vec<Finding> {
         }
     }
     findings.extend(skip_ranges(package));
+    findings.extend(unserved(package));
     findings
+}
+
+/// Reports versions of APIs that a bundle does not provide, but the next lower bundle from which an upgrade leads to it.
+fn unserved(package: &CatalogPackage) -> Vec<Finding> {
+    let bundles = package.content.bundles.iter();
+    let provided: BTreeMap<&str, Provider> = bundles
+        .map(|bundle| {
+            (bundle.name.as_str(), Provider::new(None, bundle.name.clone(), bundle.properties.clone()))
+        })
+        .collect();
+    let mut offers: Vec<_> =
+        package.index.offers().filter_map(|offer| Some((offer.version().ok()?, offer))).collect();
+    offers.sort_by(|(one, _), (other, _)| other.cmp(one));
+    let finding = |(index, (_, offer)): (usize, &(&VersionRelease, &Offer))| {
+        let leads = |(version, lower): &&(&VersionRelease, &Offer)| {
+            let origin = UpgradeOrigin { name: lower.name(), version: (*version).clone() };
+            offer.edges_from(&origin, &[]).next().is_some()
+        };
+        let (_, lower) = offers.iter().skip(index + 1).find(leads)?;
+        let lost = lost_versions(provided.get(lower.name())?, provided.get(offer.name())?);
+        let message =
+            format!("the upgrade from {} no longer serves {}", quote(lower.name()), lost.join("; "));
+        (!lost.is_empty()).then(|| of_bundle(&UNSERVED, &package.name, offer.name(), message))
+    };
+    offers.iter().enumerate().filter_map(finding).collect()
+}
+
+/// APIs of `old` that `new` lacks, such as `Lamp.example.com v1beta1`.
+fn lost_versions(old: &Provider, new: &Provider) -> Vec<String> {
+    let kept: BTreeSet<&Gvk> = new.gvks().collect();
+    let mut lost: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for gvk in old.gvks().filter(|gvk| !kept.contains(gvk)) {
+        lost.entry((&gvk.group, &gvk.kind)).or_default().push(&gvk.version);
+    }
+    lost.iter().map(|((group, kind), versions)| format!("{kind}.{group} {}", versions.join(", "))).collect()
 }
 
 /// Reports ranges with higher versions than that of their bundle, and without lower ones.
@@ -194,6 +230,27 @@ mod tests {
                 "{empty:?}"
             );
         }
+    }
+
+    #[test]
+    fn version_that_a_successor_no_longer_serves_is_found() {
+        let gvk = |kind: &str, version: &str| json!({ "type": "olm.gvk", "value": {"group": "example.com", "kind": kind, "version": version} });
+        let channel = json!({ "schema": "olm.channel", "package": "p", "name": "c", "entries": [
+            { "name": "p.v1.0.0" }, { "name": "p.v1.1.0", "replaces": "p.v1.0.0" }, { "name": "p.v1.2.0", "skipRange": "<1.2.0" }] });
+        let found = checked(
+            &[
+                channel,
+                bundle("1.0.0", &[gvk("Lamp", "v1beta1"), gvk("Lamp", "v1"), gvk("Bulb", "v1")]),
+                bundle(
+                    "1.1.0",
+                    &[gvk("Lamp", "v1beta1"), gvk("Lamp", "v1"), gvk("Bulb", "v1"), gvk("Fan", "v1")],
+                ),
+                bundle("1.2.0", &[gvk("Lamp", "v1"), gvk("Fan", "v1")]),
+            ],
+            false,
+        );
+        let expected = "GRAPH-7 p.v1.2.0 the upgrade from \"p.v1.1.0\" no longer serves Bulb.example.com v1; Lamp.example.com v1beta1";
+        assert_eq!(found, [expected]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use olm_cli_core::report::{ReportArgs, RuleList};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, DirectoryFolder, Source};
 use olm_fbc::LoadLimits;
+use olm_finding::Level;
 
 pub use self::bundle_images::check_images;
 use self::finding::{Finding, arrange, of_structure, rules};
@@ -47,12 +48,14 @@ once all images pass.
 A bundle is a dead end if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
 the last patch of a minor version and its channel continues without it (GRAPH-5). A patch that is released after the \
 next minor version causes this if that minor version neither replaces nor skips it. A skipRange with higher versions \
-makes an upgrade of a downgrade, and one without lower versions has no effect (GRAPH-6).";
+makes an upgrade of a downgrade, and one without lower versions has no effect (GRAPH-6).
+
+An upgrade that no longer serves a version of an API is a warning (GRAPH-7), which does not change the exit code.";
 
 /// Arguments of `olm catalog verify`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 no findings   1 operation failed   2 wrong usage   3 findings   4 a catalog or package does not exist
+  0 no errors   1 operation failed   2 wrong usage   3 errors   4 a catalog or package does not exist
 
 Examples:
   {olm} catalog verify ./catalog
@@ -150,7 +153,7 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
     };
     let verification = Verification {
         catalog: args.source,
-        passed: findings.is_empty(),
+        passed: findings.iter().all(|finding| finding.level != Level::Error),
         packages: names.len(),
         bundles: names.values().map(Vec::len).sum(),
         images: checked.images,

@@ -52,7 +52,9 @@ pub(super) fn table(verification: &Verification) -> String {
     if !verification.findings.is_empty() {
         let mut table = Table::new(&["RULE", "PACKAGE", "BUNDLE", "FINDING"]);
         for finding in &verification.findings {
-            table.row([finding.rule.id, &finding.place.package, &finding.place.bundle, &message(finding)]);
+            let warning = if finding.level == Level::Warning { "warning: " } else { "" };
+            let message = format!("{warning}{}", message(finding));
+            table.row([finding.rule.id, &finding.place.package, &finding.place.bundle, &message]);
         }
         text = table.text() + "\n";
     }
@@ -99,7 +101,7 @@ pub(super) fn report(verification: &Verification) -> RunReport {
     RunReport {
         tool: "olm catalog verify",
         rules: rules().collect(),
-        fails: Some(Level::Note),
+        fails: Some(Level::Error),
         cases: by_case.into_iter().map(case).collect(),
     }
 }
