@@ -74,6 +74,10 @@ pub fn operator_condition() -> Value {
     // As in classic OLM.
     crd["spec"]["names"]["shortNames"] = json!(["condition"]);
     crd["spec"]["names"]["categories"] = json!(["olm"]);
+    let mut first = crd["spec"]["versions"][0].clone();
+    first["name"] = json!("v1");
+    first["storage"] = json!(false);
+    crd["spec"]["versions"] = json!([first, crd["spec"]["versions"][0]]);
     crd
 }
 

@@ -30,7 +30,10 @@ pub(crate) fn hint_for_file(path: &Path) -> Option<String> {
 
 /// Reports whether the object is an OperatorCondition that operator-controller uses, with a gate.
 pub(crate) fn is_used(object: &Value) -> bool {
-    object["apiVersion"] == "operators.coreos.com/v2" && object["kind"] == "OperatorCondition"
+    object["kind"] == "OperatorCondition"
+        && ["operators.coreos.com/v1", "operators.coreos.com/v2"]
+            .iter()
+            .any(|version| object["apiVersion"] == *version)
 }
 
 fn hint_for(object: &Value) -> Option<String> {
@@ -40,7 +43,7 @@ fn hint_for(object: &Value) -> Option<String> {
         return None;
     }
     Some(match (group, kind) {
-        ("operators.coreos.com", "OperatorCondition") => operator_condition(object),
+        ("operators.coreos.com", "OperatorCondition") => OPERATOR_CONDITION.to_owned(),
         _ => format!("{} is an object of classic OLM: {}", printable(kind), v1_form(object, kind)),
     })
 }
@@ -118,18 +121,9 @@ fn operator_group(object: &Value) -> String {
     )
 }
 
-/// Hint for the only classic kind that v1 uses, in version v2 (docs/design/approvals.md#operator-conditions).
-fn operator_condition(object: &Value) -> String {
-    let ours = "in v1, with the feature gate OperatorConditionCompat, operator-controller creates one for each \
-                operator; administrators set its spec.overrides";
-    match object["apiVersion"].as_str() {
-        Some("operators.coreos.com/v2") => format!("OperatorCondition is an object of classic OLM: {ours}"),
-        _ => format!(
-            "OperatorCondition is an object of classic OLM: write apiVersion operators.coreos.com/v2, where the \
-             operator reports in spec.conditions instead of status.conditions; {ours}"
-        ),
-    }
-}
+/// Hint for the only classic kind that v1 uses (docs/design/approvals.md#operator-conditions).
+const OPERATOR_CONDITION: &str = "OperatorCondition is an object of classic OLM: in v1, with the feature gate \
+    OperatorConditionCompat, operator-controller creates one for each operator; administrators set its spec.overrides";
 
 /// ` (here: VALUE)`, or an empty string without a value.
 fn value(value: Option<String>) -> String {
@@ -159,7 +153,7 @@ mod tests {
             ("v1alpha1", "ClusterServiceVersion", "bundle"),
             ("v1", "Operator", "olm status"),
             ("v1alpha2", "OperatorGroup", "watchNamespace"),
-            ("v1", "OperatorCondition", "write apiVersion operators.coreos.com/v2"),
+            ("v1", "OperatorCondition", "spec.overrides"),
             ("v2", "OperatorCondition", "spec.overrides"),
             ("v1", "Other", "v1 has no object of this kind"),
         ] {
@@ -168,8 +162,6 @@ mod tests {
             assert!(hint.starts_with(&format!("{kind} is an object of classic OLM: ")), "{hint}");
             assert!(hint.contains(expected), "{kind}: {hint}");
         }
-        let current = hint(b"apiVersion: operators.coreos.com/v2\nkind: OperatorCondition").unwrap();
-        assert!(!current.contains("write apiVersion"), "{current}");
         let package =
             "apiVersion: packages.operators.coreos.com/v1\nkind: PackageManifest\nmetadata: {name: etcd}\n";
         assert!(hint(package.as_bytes()).unwrap().contains("`olm catalog show cluster etcd`"));

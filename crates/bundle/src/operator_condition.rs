@@ -38,7 +38,8 @@ pub(crate) fn objects(csv: &Csv, namespace: &str) -> Vec<Value> {
             "metadata": role,
             "rules": [{
                 "apiGroups": [GROUP],
-                "resources": ["operatorconditions"],
+                // Operators of version v1 report in the status.
+                "resources": ["operatorconditions", "operatorconditions/status"],
                 "resourceNames": [name],
                 "verbs": ["get", "update", "patch"],
             }],
@@ -114,7 +115,7 @@ mod tests {
             "metadata": {"name": "demo.v1.0.0", "namespace": "ns"},
             "spec": {"serviceAccounts": ["default", "demo"], "deployments": ["web", "manager", "worker"]}});
         assert_eq!(of("OperatorCondition"), &condition);
-        let rules = json!([{"apiGroups": ["operators.coreos.com"], "resources": ["operatorconditions"],
+        let rules = json!([{"apiGroups": ["operators.coreos.com"], "resources": ["operatorconditions", "operatorconditions/status"],
             "resourceNames": ["demo.v1.0.0"], "verbs": ["get", "update", "patch"]}]);
         assert_eq!((&of("Role")["metadata"], &of("Role")["rules"]), (&metadata, &rules));
         let accounts = ["default", "demo"];

@@ -1,7 +1,6 @@
 //! Change that a plan makes to an extension, as far as approvals depend on it.
 
-use olm_api::operator_condition::PLURAL;
-use olm_api::{ClusterObjectSet, annotations, names};
+use olm_api::{ClusterObjectSet, annotations};
 use olm_request::{DraftChange, operator_condition};
 use olm_version::VersionRelease;
 use serde_json::Value;
@@ -42,7 +41,7 @@ pub fn change(revisions: &[ClusterObjectSet], content: Option<&[Value]>, target:
     let had_image = revisions.iter().any(|set| set.number() < newest.number() && has_image(set));
     let gained = content.map(|content| permissions::changes(content, target.objects));
     let own = operator_condition(target.objects);
-    let is_gain = |gained: &Permission| !own.as_ref().is_some_and(|own| is_about(gained, own));
+    let is_gain = |gained: &Permission| !own.as_ref().is_some_and(|own| gained.is_about(own));
     DraftChange {
         digest,
         is_first: false,
@@ -53,16 +52,6 @@ pub fn change(revisions: &[ClusterObjectSet], content: Option<&[Value]>, target:
             if !all.iter().flat_map(|change| &change.gained).any(is_gain)),
         blocker: None,
     }
-}
-
-/// Reports whether the permission only concerns the operator's own OperatorCondition, which has another name in every
-/// version.
-fn is_about(permission: &Permission, (namespace, name): &(String, String)) -> bool {
-    let Permission { api_group, resources, resource_names, .. } = permission;
-    permission.namespace.as_ref() == Some(namespace)
-        && api_group.as_deref() == Some(names::CLASSIC_GROUP)
-        && resources.iter().all(|resource| resource == PLURAL)
-        && resource_names == std::slice::from_ref(name)
 }
 
 /// Reports whether the target has a lower version than the revision.
@@ -152,6 +141,8 @@ mod tests {
             ]
         };
         let before = of("demo.v1", "demo.v1", "operatorconditions");
+        let renamed = permissions::changes(&before, &of("demo.v2", "demo.v2", "operatorconditions"));
+        assert_eq!(renamed, Ok(Vec::new()));
         let gains = |after: &[Value]| {
             let target =
                 Target { version: "2.0.0", release: None, image: "sha256:2", objects: after, plan: "p" };

@@ -5,7 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use olm_api::names;
+use olm_api::operator_condition::PLURAL;
 use olm_bundle::rights::Right;
+use olm_request::operator_condition;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -83,6 +86,16 @@ pub struct Permission {
     pub kept_in: Vec<String>,
 }
 
+impl Permission {
+    /// Reports whether the permission only concerns the OperatorCondition with this namespace and name.
+    pub(crate) fn is_about(&self, (namespace, name): &(String, String)) -> bool {
+        self.namespace.as_ref() == Some(namespace)
+            && self.api_group.as_deref() == Some(names::CLASSIC_GROUP)
+            && self.resources.iter().all(|resource| resource.split('/').next() == Some(PLURAL))
+            && self.resource_names == std::slice::from_ref(name)
+    }
+}
+
 /// Error for more permissions than any real role grants. Nothing is compared then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("permissions are not compared: the roles have more than {MAX_GRANTS} single permissions")]
@@ -110,11 +123,24 @@ pub(crate) enum GrantedAccess {
 }
 
 /// Gained and lost permissions by subject when `new` replaces `old`. A permission that a wildcard covered before is
-/// not gained. Without `old`, only roles that `new` binds are compared: nothing can be bound outside yet.
+/// not gained, and neither is that on the operator's own OperatorCondition, whose name changes with the version. Without
+/// `old`, only roles that `new` binds are compared: nothing can be bound outside yet.
 ///
 /// # Errors
 /// See [`TooMany`].
 pub fn changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMany> {
+    let mut changes = all_changes(old, new)?;
+    if let (Some(old), Some(new)) = (operator_condition(old), operator_condition(new)) {
+        for change in &mut changes {
+            change.gained.retain(|gained| !gained.is_about(&new));
+            change.lost.retain(|lost| !lost.is_about(&old));
+        }
+        changes.retain(|change| !change.gained.is_empty() || !change.lost.is_empty());
+    }
+    Ok(changes)
+}
+
+fn all_changes(old: &[Value], new: &[Value]) -> Result<Vec<SubjectChange>, TooMany> {
     let is_upgrade = !old.is_empty() && !new.is_empty();
     let (mut old, mut new) = (Holders::of(old)?, Holders::of(new)?);
     if is_upgrade {

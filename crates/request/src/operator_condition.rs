@@ -42,9 +42,9 @@ pub fn upgrade_blocker(object: &OperatorCondition) -> Option<String> {
     if let Some(decision) = overridden(object) {
         return (decision.status != Status::True.as_str()).then(|| refusal(decision));
     }
-    let observed = object.status.as_ref().and_then(|status| find(&status.conditions, UPGRADEABLE));
-    let report = observed.or_else(|| reported(object))?;
-    if report.observed_generation != object.metadata.generation {
+    let report = observed(object).or_else(|| reported(object))?;
+    let is_outdated = report.observed_generation != object.metadata.generation;
+    if is_outdated && !is_of_status(object, report) {
         let Condition { type_, status, .. } = report;
         return Some(format!("the operatorcondition status {type_:?}={status:?} is outdated"));
     }
@@ -52,7 +52,7 @@ pub fn upgrade_blocker(object: &OperatorCondition) -> Option<String> {
 }
 
 /// Status that reflects the reports of the operator at the current generation. The time of a condition changes only
-/// with its status.
+/// with its status. Reports through version v1, which are in the status itself, stay.
 pub fn mirrored(object: &OperatorCondition) -> OperatorConditionStatus {
     let old = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let observed = |report: &Condition| {
@@ -65,7 +65,8 @@ pub fn mirrored(object: &OperatorCondition) -> OperatorConditionStatus {
         }
     };
     let reports = object.spec.as_ref().map_or(&[][..], |spec| &spec.conditions);
-    OperatorConditionStatus { conditions: reports.iter().map(observed).collect() }
+    let of_status = old.iter().filter(|report| is_of_status(object, report)).cloned();
+    OperatorConditionStatus { conditions: reports.iter().map(observed).chain(of_status).collect() }
 }
 
 /// Decision of the administrator about upgrades, else the report of the operator.
@@ -83,7 +84,21 @@ fn overridden(object: &OperatorCondition) -> Option<&Condition> {
 }
 
 fn reported(object: &OperatorCondition) -> Option<&Condition> {
-    find(&object.spec.as_ref()?.conditions, UPGRADEABLE)
+    let reports = object.spec.as_ref().map_or(&[][..], |spec| &spec.conditions);
+    let of_status = || observed(object).filter(|report| is_of_status(object, report));
+    find(reports, UPGRADEABLE).or_else(of_status)
+}
+
+fn observed(object: &OperatorCondition) -> Option<&Condition> {
+    find(&object.status.as_ref()?.conditions, UPGRADEABLE)
+}
+
+/// Reports whether an operator wrote the condition into the status, as those of version v1 do: neither is it a copy from
+/// the spec, nor one of a report that has been removed, whose generation has passed.
+fn is_of_status(object: &OperatorCondition, condition: &Condition) -> bool {
+    let reports = object.spec.as_ref().map_or(&[][..], |spec| &spec.conditions);
+    let has_passed = condition.observed_generation.is_some_and(|at| Some(at) != object.metadata.generation);
+    find(reports, &condition.type_).is_none() && !has_passed
 }
 
 fn refusal(condition: &Condition) -> String {
@@ -137,6 +152,9 @@ mod tests {
             ("unobserved report blocks", none(), over("False"), none(), unseen),
             ("absent condition allows", none(), none(), none(), None),
             ("other conditions allow", none(), none(), unrelated, None),
+            ("report in the status blocks", none(), none(), over("False"), refused),
+            ("report in the status allows", none(), none(), over("True"), None),
+            ("report in the spec precedes one in the status", none(), over("True"), over("False"), unseen),
         ] {
             let spec = json!({"overrides": overrides, "conditions": reports});
             let found = upgrade_blocker(&object(&spec, &json!({"conditions": observed})));
@@ -152,14 +170,19 @@ mod tests {
         let mut first = condition("False", Some(3));
         first["lastTransitionTime"] = json!("2026-11-24T09:00:00Z");
         assert_eq!(of(Value::Null), json!({"conditions": [first]}));
-        // The same status keeps its time, another type is dropped.
-        let mut gone = condition("True", Some(3));
+        // The same status keeps its time, the copy of a removed report is dropped.
+        let mut gone = condition("True", Some(2));
         gone["type"] = json!("Gone");
         let old = json!({"conditions": [condition("False", Some(2)), gone]});
         let expected = json!({"conditions": [condition("False", Some(3))]});
         assert_eq!(of(old), expected);
         assert_eq!(of(expected.clone()), expected);
         assert_eq!(of(json!({"conditions": [condition("True", Some(3))]})), json!({"conditions": [first]}));
+        // Operators of version v1 write into the status.
+        let mut direct = condition("True", None);
+        direct["type"] = json!("Direct");
+        direct.as_object_mut().unwrap().remove("observedGeneration");
+        assert_eq!(of(json!({"conditions": [direct]})), json!({"conditions": [first, direct]}));
     }
 
     #[test]
@@ -170,6 +193,8 @@ mod tests {
         let both = json!({"conditions": reports, "overrides": [condition("True", None)]});
         assert_eq!(status(&both).as_deref(), Some("True"));
         assert_eq!(status(&json!({})), None);
+        let direct = object(&json!({}), &json!({"conditions": [condition("False", None)]}));
+        assert_eq!(upgrade_report(&direct).map(|report| report.status).as_deref(), Some("False"));
     }
 
     #[test]
