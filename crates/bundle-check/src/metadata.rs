@@ -182,8 +182,21 @@ const KNOWN_TYPES: [(&str, &str); 5] = [
 ];
 
 /// Fields that belong into the value of a property or dependency.
-const FIELDS_OF_VALUES: [&str; 8] =
-    ["packageName", "version", "versionRange", "group", "kind", "label", "failureMessage", "cel"];
+const FIELDS_OF_VALUES: [&str; 13] = [
+    "packageName",
+    "version",
+    "versionRange",
+    "group",
+    "kind",
+    "label",
+    "failureMessage",
+    "cel",
+    "gvk",
+    "package",
+    "all",
+    "any",
+    "not",
+];
 
 /// Reports a property `olm.package` of another package or version.
 fn other_package(property: &Entry, content: &Content<'_>, findings: &mut Findings) {

@@ -184,8 +184,8 @@ fn all_findings_are_reported_with_file_and_line() {
 #[test]
 fn strict_mode_adds_warnings() {
     let lines = [
-        r#"{"schema":"olm.package","name":"foo","package":"foo","defaultChannel":"a","properties":[{"type":"t","value":null},{"value":1}]}"#,
-        r#"{"schema":"olm.channel","package":"foo","name":"a","entries":[{"name":"b1","skipRange":">1.0.0 || || <2.0.0"}]}"#,
+        r#"{"schema":"olm.package","name":"foo","package":"foo","defaultChannel":"a","icon":{"base64data":"YQ=="},"properties":[{"type":"t","value":null},{"value":1}]}"#,
+        r#"{"schema":"olm.channel","package":"foo","name":"a","entries":[{"name":"b1","replaces":"","skipRange":">1.0.0 || || <2.0.0"}]}"#,
         &bundle("b1", "\"1.0.0\""),
         r#"{"schema":"olm.bundel","name":"b1"}"#,
         r#"{"schema":"own","package":"","properties":{}}"#,
@@ -195,6 +195,7 @@ fn strict_mode_adds_warnings() {
         r#"{"schema":"own","relatedImages":[{"name":"a"}],"properties":[
             {"type":"olm.gvk","value":{"group":"g","version":"v1"}},
             {"type":"olm.gvk.required","value":{}},
+            {"type":"olm.gvk","value":{"group":"example.com","version":"v1.0","kind":"Small Lamp"}},
             {"type":"olm.package.required","value":{"packageName":"p"}},
             {"type":"olm.package.required","value":{"packageName":"p","versionRange":"banana"}},
             {"type":"olm.package.required","value":{"packageName":"p","versionRange":">=1.0.0 <2.0.0"}},
@@ -210,6 +211,8 @@ fn strict_mode_adds_warnings() {
         "1: document 1: schema \"olm.package\" has no field \"package\"",
         "1: document 1: properties[0].value of type \"t\" must not be null",
         "1: document 1: properties[1].type must be a non-empty string",
+        "1: document 1: icon.mediatype must not be empty",
+        "2: document 2: entry \"b1\": field \"replaces\" must not be empty where it is present",
         "2: document 2: entry \"b1\": invalid skipRange \">1.0.0 || || <2.0.0\": Empty element between two '||' in range",
         "4: document 4: schema \"olm.bundel\" is unknown: the prefix \"olm.\" is reserved, allowed: \"olm.package\", \
          \"olm.channel\", \"olm.bundle\", \"olm.deprecations\", \"olm.csv.metadata\"",
@@ -221,10 +224,12 @@ fn strict_mode_adds_warnings() {
         "9: document 9: properties[1].value.group of type \"olm.gvk.required\" must not be empty",
         "9: document 9: properties[1].value.version of type \"olm.gvk.required\" must not be empty",
         "9: document 9: properties[1].value.kind of type \"olm.gvk.required\" must not be empty",
-        "9: document 9: properties[2].value.versionRange of type \"olm.package.required\" must not be empty",
-        "9: document 9: properties[3].value.versionRange: \"banana\" is no range: Could not get version from string: \"banana\"",
+        "9: document 9: properties[2].value.version: \"v1.0\" is no valid name; allowed: lowercase letters, digits and -",
+        "9: document 9: properties[2].value.kind: \"Small Lamp\" is no valid name; allowed: letters, digits and -",
+        "9: document 9: properties[3].value.versionRange of type \"olm.package.required\" must not be empty",
+        "9: document 9: properties[4].value.versionRange: \"banana\" is no range: Could not get version from string: \"banana\"",
         "9: document 9: relatedImages[0].image must not be empty",
-        "16: document 10: properties[0].value of type \"olm.constraint\" has more than 65536 bytes",
+        "17: document 10: properties[0].value of type \"olm.constraint\" has more than 65536 bytes",
     ];
     let expected: Vec<String> = expected.iter().map(|line| format!("catalog.json:{line}")).collect();
     assert_eq!(printed(&strict), expected);

@@ -86,9 +86,17 @@ pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
     let of = |advice: &dyn Fn(usize, &str) -> Option<String>| {
         near.clone().find_map(|(number, line)| Some((number, advice(number, line)?)))
     };
-    of(&|_, line| unquoted(line))
+    of(&|_, line| call_out(line))
+        .or_else(|| of(&|_, line| unquoted(line)))
         .or_else(|| of(&|number, line| too_deep(&lines, number, line)))
         .or_else(|| of(&|number, line| not_in_block(&lines, number, line)))
+}
+
+/// Suggestion for a line with only a number, which web pages have beside the lines of an example.
+fn call_out(line: &str) -> Option<String> {
+    let number = line.trim().trim_start_matches('(').trim_end_matches(')');
+    let is_call_out = (1..=2).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    is_call_out.then(|| format!("remove the call-out {}", line.trim()))
 }
 
 /// Suggestion for the text of a block that is not indented below its field, such as `message: |`.

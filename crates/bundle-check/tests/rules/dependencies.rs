@@ -128,7 +128,7 @@ fn invalid_constraints_are_reported_with_the_fix() {
     assert_eq!(
         findings(&with(text)),
         [
-            "error: metadata/dependencies.yaml:4: dependencies[0].not: unknown field \"not\"; allowed: type and value [DEP-5]"
+            "error: metadata/dependencies.yaml:4: dependencies[0].not: unknown field \"not\": write it below value [DEP-5]"
         ]
     );
     let rows: [(&str, &[&str]); 6] = [

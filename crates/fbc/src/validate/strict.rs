@@ -1,5 +1,6 @@
 //! Documented rules for objects that upstream does not check (docs/design/catalogd.md#schemas; case seeds-s0-5).
 
+use olm_version::names::is_dns_label;
 use olm_version::{Range, RangeError, quote};
 use serde_json::value::RawValue;
 
@@ -41,7 +42,12 @@ pub(super) fn warnings(meta: &Meta) -> Vec<String> {
         property_warnings(properties, &mut found);
     }
     if meta.schema == SCHEMA_CHANNEL {
-        range_warnings(&members, &mut found);
+        entry_warnings(&members, &mut found);
+    }
+    if let (SCHEMA_PACKAGE, Some(icon)) = (meta.schema.as_str(), json::field(&members, "icon")) {
+        let icon = json::members(icon).unwrap_or_default();
+        let empty = ["base64data", "mediatype"].into_iter().filter(|name| text_field(&icon, name).is_empty());
+        found.extend(empty.map(|name| format!("icon.{name} must not be empty")));
     }
     for (index, image) in json::item_fields(&members, "relatedImages").enumerate() {
         if text_field(&json::members(image).unwrap_or_default(), "image").is_empty() {
@@ -83,6 +89,9 @@ fn value_warnings(at: &str, kind: &str, value: &RawValue, found: &mut Vec<String
     for name in required.iter().filter(|name| text_field(&members, name).is_empty()) {
         found.push(format!("{at}.{name} of type {} must not be empty", quote(kind)));
     }
+    if kind.starts_with("olm.gvk") {
+        gvk_warnings(at, &members, found);
+    }
     let range = text_field(&members, "versionRange");
     if let (true, Err(problem)) =
         (required.contains(&"versionRange") && !range.is_empty(), Range::parse(&range))
@@ -94,10 +103,34 @@ fn value_warnings(at: &str, kind: &str, value: &RawValue, found: &mut Vec<String
     }
 }
 
-/// Warns about ranges that upstream's loader accepts but its resolver rejects.
-fn range_warnings(members: &[Member<'_>], found: &mut Vec<String>) {
+/// Warns about APIs whose names no CRD can have.
+fn gvk_warnings(at: &str, members: &[Member<'_>], found: &mut Vec<String>) {
+    let rows: [(&str, fn(&str) -> bool, &str); 3] = [
+        ("group", |group| group.split('.').all(is_dns_label), "lowercase letters, digits, - and ."),
+        ("version", is_dns_label, "lowercase letters, digits and -"),
+        ("kind", |kind| is_dns_label(&kind.to_lowercase()), "letters, digits and -"),
+    ];
+    for (name, is_valid, allowed) in rows {
+        let text = text_field(members, name);
+        if !text.is_empty() && !is_valid(&text) {
+            found.push(format!("{at}.{name}: {} is no valid name; allowed: {allowed}", quote(&text)));
+        }
+    }
+}
+
+/// Warns about empty fields, and about ranges that upstream's loader accepts but its resolver rejects.
+fn entry_warnings(members: &[Member<'_>], found: &mut Vec<String>) {
     for entry in item_fields(members, "entries") {
         let entry = json::members(entry).unwrap_or_default();
+        for name in ["replaces", "skipRange"] {
+            if json::field(&entry, name).is_some() && text_field(&entry, name).is_empty() {
+                let entry = quote(&text_field(&entry, "name"));
+                found.push(format!(
+                    "entry {entry}: field {} must not be empty where it is present",
+                    quote(name)
+                ));
+            }
+        }
         let range = text_field(&entry, "skipRange");
         if let Err(problem @ RangeError::EmptyGroup) = Range::parse(&range) {
             let name = quote(&text_field(&entry, "name"));
