@@ -70,11 +70,17 @@ pub(crate) struct CsvFacts {
     pub(crate) install_modes: Vec<String>,
     /// `metadata.labels`.
     pub(crate) labels: BTreeMap<String, String>,
+    /// `metadata.annotations`.
+    pub(crate) annotations: BTreeMap<String, String>,
 }
 
 /// Reads the fields from `olm.csv.metadata`, else from the ClusterServiceVersion among `olm.bundle.object`.
 pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
-    let facts = |fields: &Value, labels: &Value| CsvFacts {
+    let texts = |map: &Value| {
+        let map = map.as_object().into_iter().flatten();
+        map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+    };
+    let facts = |fields: &Value, metadata: &Value| CsvFacts {
         display_name: fields["displayName"].as_str().map(str::to_owned),
         install_modes: fields["installModes"]
             .as_array()
@@ -83,18 +89,14 @@ pub(crate) fn csv_facts(bundle: &Bundle) -> CsvFacts {
             .filter(|mode| mode["supported"] == true)
             .filter_map(|mode| mode["type"].as_str().map(str::to_owned))
             .collect(),
-        labels: labels
-            .as_object()
-            .into_iter()
-            .flatten()
-            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect(),
+        labels: texts(&metadata["labels"]),
+        annotations: texts(&metadata["annotations"]),
     };
     if let Some(metadata) = values(bundle, PROPERTY_CSV_METADATA).next() {
-        return facts(&metadata, &metadata["labels"]);
+        return facts(&metadata, &metadata);
     }
     let csv = bundle_objects(bundle).find(|object| object["kind"] == "ClusterServiceVersion");
-    csv.map(|csv| facts(&csv["spec"], &csv["metadata"]["labels"])).unwrap_or_default()
+    csv.map(|csv| facts(&csv["spec"], &csv["metadata"])).unwrap_or_default()
 }
 
 /// Manifests among the properties `olm.bundle.object`. Skips those that cannot be parsed.

@@ -26,6 +26,7 @@ mod selection;
 mod serve;
 mod show;
 pub mod sign;
+pub mod suggested_namespace;
 pub mod template_check;
 pub mod validate;
 pub mod verify;

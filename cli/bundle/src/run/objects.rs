@@ -125,10 +125,12 @@ impl Run {
     ) -> Result<change::WrittenObject, CliError> {
         let after = format!("{} was not written", self.what(Kind::Extension));
         self.wait_for_deletions(&after, deadline, session).await?;
-        let labels = [(EXT_BUNDLE_RUN.to_owned(), published.label_value.clone())].into();
-        if let Some(created) =
-            change::create_namespace(&self.cluster, &self.namespace, labels, None, session).await?
-        {
+        let namespace = ObjectMeta {
+            name: Some(self.namespace.clone()),
+            labels: Some([(EXT_BUNDLE_RUN.to_owned(), published.label_value.clone())].into()),
+            ..ObjectMeta::default()
+        };
+        if let Some(created) = change::create_namespace(&self.cluster, &namespace, None, session).await? {
             say(&created.to_string());
         }
         let is_new_catalog = self.write_catalog(published, session).await?;

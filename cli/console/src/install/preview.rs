@@ -11,7 +11,9 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_lifecycle::diff::{ComparedExtension, Diff, Prediction, collision_error};
 use olm_cli_lifecycle::hardened;
-use olm_cli_lifecycle::install::{check_namespace, find_existing, find_twin, require_same, twin_error};
+use olm_cli_lifecycle::install::{
+    InstallNamespace, check_namespace, find_existing, find_twin, require_same, twin_error,
+};
 use olm_cli_lifecycle::resolve::choose_as;
 
 use super::bundle::BundleCache;
@@ -114,7 +116,9 @@ impl Target<'_> {
         let namespace = desired.spec.as_ref().map(|spec| spec.namespace.as_str()).unwrap_or_default();
         let created = match preview.has_namespace {
             true => None,
-            false => change::create_namespace(self.cluster, namespace, [].into(), None, self.session).await?,
+            false => {
+                InstallNamespace::given(namespace, true).create(self.cluster, None, self.session).await?
+            }
         };
         hardened::grant(self.cluster, desired, None, self.session).await?;
         match change::apply(self.cluster, None, desired, None, self.session).await {

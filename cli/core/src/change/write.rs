@@ -1,12 +1,12 @@
 //! Writes of extensions and namespaces, real or as a dry run.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
 use olm_api::ClusterExtension;
 use olm_version::quote;
 use serde::Serialize;
@@ -195,33 +195,26 @@ pub async fn dry_create(
     apply(cluster, None, extension, Some(DryRun::Server), session).await.map(drop)
 }
 
-/// Creates the namespace `name` with labels. Returns `None` if it exists.
+/// Creates the namespace with name, labels and annotations of `metadata`. Returns `None` if it exists.
 ///
 /// # Errors
 /// The API server refuses it or does not answer.
 pub async fn create_namespace(
     cluster: &ClusterConnection,
-    name: &str,
-    labels: BTreeMap<String, String>,
+    metadata: &ObjectMeta,
     dry_run: Option<DryRun>,
     session: &Session,
 ) -> Result<Option<WrittenObject>, CliError> {
     let api: Api<Namespace> = Api::all(cluster.client().clone());
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata });
     let written = || WrittenObject::new(namespace.clone(), WriteResult::Created, dry_run);
     let what = format!("namespace {}", quote(name));
     if cluster.call(&what, api.get_metadata_opt(name), session).await?.is_some() {
         return Ok(None);
     }
     if dry_run != Some(DryRun::Client) {
-        let object = Namespace {
-            metadata: kube::core::ObjectMeta {
-                name: Some(name.to_owned()),
-                labels: Some(labels).filter(|labels| !labels.is_empty()),
-                ..Default::default()
-            },
-            ..Default::default()
-        };
+        let object = Namespace { metadata: metadata.clone(), ..Namespace::default() };
         let parameters = post(dry_run);
         let create = async {
             match api.create(&parameters, &object).await {

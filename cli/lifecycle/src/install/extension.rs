@@ -8,7 +8,11 @@ use serde_json::{Map, Value, json};
 
 use super::InstallArgs;
 
-/// Builds the extension. `file` is the content of the configuration file.
+/// Valid namespace of an extension until that of its bundle is known.
+const UNKNOWN_NAMESPACE: &str = "default";
+
+/// Builds the extension. `file` is the content of the configuration file. Without `--namespace`, the caller sets the
+/// namespace.
 ///
 /// # Errors
 /// The configuration is not an object, or sets a value that a flag sets, too.
@@ -21,14 +25,21 @@ pub(super) fn extension(args: &InstallArgs, file: Option<Value>) -> Result<Clust
         upgrade_constraint_policy: None,
     };
     let config = config(file, args.watch_namespaces.clone())?;
-    let mut extension =
-        of_package(args.name.as_ref().unwrap_or(&args.package), &args.namespace, filter, config);
+    let namespace = args.namespace.as_deref().unwrap_or(UNKNOWN_NAMESPACE);
+    let mut extension = of_package(args.name.as_ref().unwrap_or(&args.package), namespace, filter, config);
     if args.aggregate_api_roles {
         extension
             .annotations_mut()
             .insert(annotations::EXT_AGGREGATE_API_ROLES.to_owned(), "true".to_owned());
     }
     Ok(extension)
+}
+
+/// Sets `spec.namespace`.
+pub(super) fn set_namespace(extension: &mut ClusterExtension, namespace: &str) {
+    if let Some(spec) = &mut extension.spec {
+        namespace.clone_into(&mut spec.namespace);
+    }
 }
 
 /// Extension with this request and `spec.config.inline`.
@@ -167,7 +178,7 @@ mod tests {
         );
         let twice = text(&["--watch-namespace", "apps"], json!({"watchNamespace": "a"}));
         assert_eq!(twice, "the file of --config sets watchNamespace: omit --watch-namespace");
-        let odd = InstallArgs { namespace: "N_S".to_owned(), ..args(&["--name", "Pipe"]) };
+        let odd = InstallArgs { namespace: Some("N_S".to_owned()), ..args(&["--name", "Pipe"]) };
         let odd = serde_json::to_value(extension(&odd, None).unwrap()).unwrap();
         assert_eq!(
             validation_errors(&odd),

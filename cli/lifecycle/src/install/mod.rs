@@ -6,6 +6,7 @@
 
 mod existing;
 mod extension;
+mod namespace;
 pub(crate) mod with_dependencies;
 
 use clap::Args;
@@ -26,6 +27,7 @@ use olm_version::Version;
 pub use self::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use self::extension::differences;
 pub use self::extension::{of_catalog, of_package};
+pub use self::namespace::InstallNamespace;
 use self::with_dependencies::PlanContext;
 use crate::diff::{ComparedExtension, collision_error};
 use crate::hardened;
@@ -42,6 +44,9 @@ the API server, the bundle's install modes or its configuration schema would rej
 extension owns an object of the bundle, such as a CRD. An existing extension with the same \
 settings is left unchanged. An existing one with different settings is an error.
 
+Without --namespace, the namespace is the one that the bundle suggests, which is shown. It is created with the labels and \
+annotations of the suggestion if it does not exist.
+
 With --with-dependencies, all dependencies of the package are planned and, after confirmation, installed in \
 order, each after its own dependencies. After a failure, run the same command again to continue.";
 
@@ -52,6 +57,7 @@ order, each after its own dependencies. After a failure, run the same command ag
   3 the change would be refused   4 no bundle can be chosen
 
 Examples:
+  {olm} install my-operator --wait
   {olm} install my-operator --namespace my-operator --create-namespace --wait
   {olm} install my-operator -n my-operator --channel default --version '1.x'
   {olm} install my-operator -n my-operator --watch-namespace apps --catalog operatorhubio
@@ -61,9 +67,10 @@ pub struct InstallArgs {
     /// Package name
     #[arg(value_name = "PACKAGE")]
     package: String,
-    /// Namespace that the operator is installed into
+    /// Namespace that the operator is installed into; default: the one that the bundle suggests, else PACKAGE-system,
+    /// which is created if it does not exist
     #[arg(short, long, value_name = "NAMESPACE")]
-    namespace: String,
+    namespace: Option<String>,
     /// Create the namespace if it does not exist
     #[arg(long)]
     create_namespace: bool,
@@ -121,11 +128,14 @@ pub async fn run(args: InstallArgs, session: &mut Session) -> Result<(), CliErro
         Some(file) => rendering::config(file, session).await?,
         None => None,
     };
-    let desired = extension::extension(&args, config)?;
+    let mut desired = extension::extension(&args, config)?;
     check_schema(&desired)?;
     let cluster = args.access.cluster.connect().await?;
     let extensions = cluster.extensions(session).await?;
     let found = find_existing(&extensions, &desired)?;
+    if let (None, Some(existing)) = (&args.namespace, found.and_then(|found| found.spec.as_ref())) {
+        extension::set_namespace(&mut desired, &existing.namespace);
+    }
     if let (None, Some(twin)) = (found, find_twin(&extensions, &desired)) {
         // The CRDs only complete the message.
         let crds = cluster.crds_of(&twin.name_any(), session).await.unwrap_or_default();
@@ -138,14 +148,16 @@ pub async fn run(args: InstallArgs, session: &mut Session) -> Result<(), CliErro
     let controller = ControllerArgs::read(&cluster, session).await?;
     let context = InstallContext { args: &args, cluster: &cluster, controller };
     if args.with_dependencies {
+        let is_known = args.namespace.is_some() || found.is_some();
+        let known = desired.spec.as_ref().filter(|_| is_known);
+        let namespace = known.map(|spec| InstallNamespace::given(&spec.namespace, args.create_namespace));
         let plan = PlanContext {
             cluster: &cluster,
             controller: &context.controller,
             extensions: &extensions,
             access: &args.access,
             change: &args.change,
-            namespace: &args.namespace,
-            create_namespace: args.create_namespace,
+            namespace: namespace.as_ref(),
             yes: args.yes,
             upgrades: false,
         };
@@ -187,7 +199,12 @@ async fn install_one(
         require_same(existing, &desired)?;
         return unchanged(context, existing, session).await;
     }
-    let has_namespace = check_namespace(cluster, &args.namespace, args.create_namespace, session).await?;
+    let namespace = match &args.namespace {
+        Some(name) => InstallNamespace::given(name, args.create_namespace),
+        None => InstallNamespace::suggested(choice.namespace)?,
+    };
+    extension::set_namespace(&mut desired, namespace.name());
+    let has_namespace = namespace.exists(cluster, session).await?;
     let compared = ComparedExtension { cluster, extension: &desired, session };
     let prediction = compared.predict_or_warn(&choice.image, controller, has_namespace, &args.access).await?;
     if let Some(error) = collision_error(&prediction.collisions) {
@@ -196,12 +213,13 @@ async fn install_one(
     if args.change.dry_run.is_none() {
         change::dry_create(cluster, &desired, session).await?;
     }
+    // Its labels can relax Pod Security, so that they are shown first.
+    if let Some(note) = namespace.note() {
+        say(&format!("namespace {note}"));
+    }
     let mut written = Vec::new();
     if !has_namespace {
-        written.extend(
-            change::create_namespace(cluster, &args.namespace, [].into(), args.change.dry_run, session)
-                .await?,
-        );
+        written.extend(namespace.create(cluster, args.change.dry_run, session).await?);
     }
     written.extend(hardened::grant(cluster, &desired, args.change.dry_run, session).await?);
     written.push(change::apply(cluster, None, &desired, args.change.dry_run, session).await?);

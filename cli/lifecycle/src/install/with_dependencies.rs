@@ -5,6 +5,7 @@
 
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
+use olm_cli_catalog::suggested_namespace::SuggestedNamespace;
 use olm_cli_core::change::{self, ChangeArgs, ChangeFormat, WrittenObject};
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
@@ -14,8 +15,9 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, ClusterConnection};
 use olm_version::quote;
 
-use super::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
-use super::{check_schema, print_warnings};
+use super::existing::{find_existing, find_twin, require_same, twin_error};
+use super::extension::set_namespace;
+use super::{InstallNamespace, check_schema, print_warnings};
 use crate::diff::{ComparedExtension, refusal};
 use crate::hardened;
 use crate::resolve::{InstallPlan, PlannedExtension, plan_as};
@@ -29,10 +31,8 @@ pub(crate) struct PlanContext<'a> {
     pub(crate) extensions: &'a [ClusterExtension],
     pub(crate) access: &'a Access,
     pub(crate) change: &'a ChangeArgs,
-    /// Namespace of new extensions.
-    pub(crate) namespace: &'a str,
-    /// Create the namespace if it does not exist.
-    pub(crate) create_namespace: bool,
+    /// Namespace of new extensions. `None` for the one that the bundle suggests.
+    pub(crate) namespace: Option<&'a InstallNamespace>,
     /// Carry out the plan without asking.
     pub(crate) yes: bool,
     /// The extension exists, and the plan may change it.
@@ -54,22 +54,35 @@ pub(crate) async fn run(
     mut desired: ClusterExtension,
     session: &mut Session,
 ) -> Result<(), CliError> {
-    let PlanContext { cluster, controller, extensions, access, change: args, namespace, .. } = context;
+    let PlanContext { cluster, controller, extensions, access, change: args, .. } = context;
     let existing = extensions.iter().find(|one| one.name_any() == desired.name_any());
     desired.status = existing.and_then(|existing| existing.status.clone());
     let sources = ["cluster".to_owned()];
     let planned = plan_as(controller, &desired, &sources, access, session).await?;
-    let InstallPlan { text, steps } = planned;
+    let InstallPlan { text, mut steps, namespace } = planned;
+    let suggested;
+    let namespace = match context.namespace {
+        Some(given) => given,
+        None => {
+            suggested = namespace_of_plan(namespace, extensions)?;
+            for planned in steps.iter_mut().flatten().filter(|planned| planned.before.is_none()) {
+                set_namespace(&mut planned.extension, suggested.name());
+            }
+            &suggested
+        }
+    };
     let steps: Vec<Vec<PlanItem<'_>>> =
         steps.into_iter().map(|step| plan_items(step, context, &desired)).collect::<Result<_, _>>()?;
     if steps.is_empty() {
         return change::print(args.output, &format!("{text}\n"), &[], &mut session.output);
     }
-    let has_namespace = check_namespace(cluster, namespace, context.create_namespace, session).await?;
+    let has_namespace = namespace.exists(cluster, session).await?;
     let problems = check(context, &steps, has_namespace, session).await?;
     let mut fields = Fields { text: format!("{text}\n") };
+    let name = namespace.name();
     let created = if has_namespace { "" } else { ", which will be created" };
-    fields.add(0, "Namespace", &format!("{namespace}, for new extensions{created}"));
+    let given = || format!("{name}, for new extensions{created}");
+    fields.add(0, "Namespace", &namespace.note().unwrap_or_else(given));
     fields.add(
         0,
         "Versions",
@@ -88,10 +101,7 @@ pub(crate) async fn run(
         let question = if context.upgrades { "Upgrade them?" } else { "Install them?" };
         change::confirm(question, context.yes, session).await?;
     }
-    if !has_namespace
-        && let Some(created) =
-            change::create_namespace(cluster, namespace, [].into(), args.dry_run, session).await?
-    {
+    if !has_namespace && let Some(created) = namespace.create(cluster, args.dry_run, session).await? {
         context.print_written(&created, session)?;
         written.push(created);
     }
@@ -100,6 +110,17 @@ pub(crate) async fn run(
         change::print(args.output, "", &written, &mut session.output)?;
     }
     ended
+}
+
+/// Suggested namespace. It may exist if an extension is in it, such as after an interrupted run of this command.
+fn namespace_of_plan(
+    suggestion: Result<SuggestedNamespace, String>,
+    extensions: &[ClusterExtension],
+) -> Result<InstallNamespace, CliError> {
+    let suggested = InstallNamespace::suggested(suggestion)?;
+    let mut used = extensions.iter().filter_map(|one| one.spec.as_ref()).map(|spec| spec.namespace.as_str());
+    let is_used = used.any(|used| used == suggested.name());
+    Ok(if is_used { InstallNamespace::given(suggested.name(), false) } else { suggested })
 }
 
 impl PlanContext<'_> {

@@ -2,6 +2,7 @@
 
 use olm_api::ClusterExtension;
 use olm_cli_catalog::graph_decision::is_candidate;
+use olm_cli_catalog::suggested_namespace::SuggestedNamespace;
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::progress::say;
@@ -10,7 +11,7 @@ use olm_cli_core::source::Access;
 use olm_resolve::CatalogSelector;
 use olm_version::Version;
 
-use super::answer::{Answer, AnswerInputs, ResolutionOutcome};
+use super::answer::{Answer, AnswerInputs, ChosenBundle, ResolutionOutcome};
 use super::answer_text::answer_text;
 use super::catalogs::{Catalogs, Reading};
 use super::dependency_inputs::DependencyInputs;
@@ -37,6 +38,8 @@ pub struct ResolvedBundle {
     pub text: String,
     /// Warnings of the resolver.
     pub warnings: Vec<String>,
+    /// Namespace that the bundle suggests, or why there is none.
+    pub(crate) namespace: Result<SuggestedNamespace, String>,
     /// Requested channels, with `default` replaced by the package's default channel.
     pub(crate) channels: Vec<String>,
 }
@@ -129,8 +132,13 @@ impl Resolver {
     pub fn choose(&self, extension: &ClusterExtension) -> Result<ResolvedBundle, CliError> {
         let (query, answer) = self.answer(extension, false)?;
         let text = answer_text(&answer);
+        let found = |chosen: &ChosenBundle| self.catalogs.package(&chosen.catalog, query.package());
         match answer.chosen {
             Some(chosen) => Ok(ResolvedBundle {
+                namespace: SuggestedNamespace::of(
+                    query.package(),
+                    found(&chosen).and_then(|package| package.bundle(&chosen.bundle)),
+                ),
                 bundle: chosen.bundle,
                 version: chosen.version,
                 release: chosen.release,

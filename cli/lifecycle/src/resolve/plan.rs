@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use olm_api::cluster_extension::{CatalogFilter, ClusterExtensionSpec};
 use olm_api::{ClusterExtension, LabelSelector, annotations, labels};
+use olm_cli_catalog::suggested_namespace::SuggestedNamespace;
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::manifest::API_VERSION;
@@ -93,6 +94,8 @@ fn solved(
 pub(crate) struct InstallPlan {
     /// Text output of the plan.
     pub(crate) text: String,
+    /// Namespace that the bundle of the requested package suggests, or why there is none.
+    pub(crate) namespace: Result<SuggestedNamespace, String>,
     /// Extensions to write, by step. The members of a step depend on each other.
     pub(crate) steps: Vec<Vec<PlannedExtension>>,
 }
@@ -135,6 +138,13 @@ pub(crate) async fn plan_as(
     })?;
     let namespace = extension.spec.as_ref().map(|spec| spec.namespace.as_str());
     let written = written(&plan, &queries, &dependencies, namespace);
+    let package = queries[0].package();
+    let requested =
+        written.iter().flatten().map(|(change, _)| *change).find(|change| change.package == package);
+    let bundle = requested.and_then(|change| {
+        catalogs.package(&change.to.catalog, package).and_then(|found| found.bundle(&change.to.bundle))
+    });
+    let suggested = SuggestedNamespace::of(package, bundle);
     let planned = |(change, manifest): (&Change, Manifest)| PlannedExtension {
         summary: change.to_string(),
         extension: manifest.into(),
@@ -143,7 +153,7 @@ pub(crate) async fn plan_as(
         before: change.from.as_ref().map(|from| from.bundle.clone()),
     };
     let steps = written.into_iter().map(|step| step.into_iter().map(planned).collect()).collect();
-    Ok(InstallPlan { text: plan.to_string(), steps })
+    Ok(InstallPlan { text: plan.to_string(), steps, namespace: suggested })
 }
 
 /// Messages for packages that are in no catalog, with similar names.

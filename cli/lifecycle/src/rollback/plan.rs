@@ -204,6 +204,7 @@ mod tests {
             unchanged: false,
             text: String::new(),
             warnings: vec!["package is deprecated".to_owned()],
+            namespace: Err(String::new()),
             channels: Vec::new(),
         };
         let mut plan = Plan::new(&live, &target, &[migrated]);

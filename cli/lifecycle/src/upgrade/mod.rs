@@ -27,7 +27,7 @@ use olm_version::quote;
 use crate::cluster_check::PlatformArgs;
 use crate::diff::{ComparedExtension, Diff, Prediction, refusal};
 use crate::install::with_dependencies::PlanContext;
-use crate::install::{self, print_warnings};
+use crate::install::{self, InstallNamespace, print_warnings};
 use crate::resolve::{ResolvedBundle, choose_as};
 use crate::rollout;
 use crate::status::health::is_paused;
@@ -289,15 +289,15 @@ async fn with_dependencies(
     session: &mut Session,
 ) -> Result<(), CliError> {
     let extensions = cluster.extensions(session).await?;
-    let namespace = desired.spec.as_ref().map(|spec| spec.namespace.clone()).unwrap_or_default();
+    let namespace = desired.spec.as_ref().map(|spec| spec.namespace.as_str()).unwrap_or_default();
+    let namespace = InstallNamespace::given(namespace, false);
     let context = PlanContext {
         cluster,
         controller,
         extensions: &extensions,
         access: &args.access,
         change: &args.change,
-        namespace: &namespace,
-        create_namespace: false,
+        namespace: Some(&namespace),
         yes: args.yes,
         upgrades: true,
     };
@@ -428,6 +428,7 @@ mod tests {
             unchanged: true,
             text: String::new(),
             warnings: Vec::new(),
+            namespace: Err(String::new()),
             channels: Vec::new(),
         };
         let line = args(&["--force"]);

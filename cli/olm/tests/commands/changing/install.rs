@@ -12,6 +12,7 @@ use super::fixture::{Fixture, compare};
 async fn install_creates_the_extension_once_and_never_overwrites_it() {
     let fixture = Fixture::start(&[]).await;
     nothing_is_written_by_a_dry_run(&fixture).await;
+    suggested_namespace_is_shown_and_created_with_its_labels(&fixture).await;
     invalid_install_is_rejected_before_any_write(&fixture).await;
     install_prints_choice_and_creates_extension(&fixture).await;
     existing_extension_is_unchanged(&fixture).await;
@@ -63,6 +64,27 @@ async fn nothing_is_written_by_a_dry_run(fixture: &Fixture) {
     assert_eq!(fixture.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
     let namespaces: Api<Namespace> = Api::all(fixture.client());
     assert!(namespaces.get_opt("lamp").await.unwrap().is_none());
+}
+
+async fn suggested_namespace_is_shown_and_created_with_its_labels(fixture: &Fixture) {
+    let shown = fixture.olm(&["install", "tube", "--dry-run=client"]).await;
+    assert_eq!(shown.code, 0, "{shown:?}");
+    assert_eq!(shown.stderr, "namespace tube-system, named after the package\n", "{shown:?}");
+    let planned = fixture.olm(&["install", "base", "--with-dependencies", "--dry-run=client"]).await;
+    let note = "pumps, suggested by the bundle, with label pod-security.kubernetes.io/enforce=baseline\n";
+    assert!(planned.stdout.contains(note), "{planned:?}");
+    let ran = fixture.olm(&["install", "base"]).await;
+    assert_eq!((ran.code, ran.stderr), (0, format!("namespace {note}")));
+    let namespaces: Api<Namespace> = Api::all(fixture.client());
+    let labels = namespaces.get("pumps").await.unwrap().metadata.labels.unwrap();
+    assert_eq!(labels["pod-security.kubernetes.io/enforce"], "baseline");
+    assert_eq!(fixture.extension("base").await.spec.unwrap().namespace, "pumps");
+    let again = fixture.olm(&["install", "base"]).await;
+    assert_eq!(again.stdout, "clusterextension.olm.operatorframework.io/base unchanged\n", "{again:?}");
+    fixture.extensions().delete("base", &Default::default()).await.unwrap();
+    let refused = fixture.olm(&["install", "base"]).await;
+    let expected = "error: namespace pumps, suggested by the bundle, exists: to install into it, add `--namespace pumps`\n";
+    assert_eq!((refused.code, refused.stderr.as_str()), (3, expected));
 }
 
 /// Compares exit code and start of the error of `olm install` with these arguments.
@@ -130,11 +152,6 @@ async fn invalid_install_is_rejected_before_any_write(fixture: &Fixture) {
             "error: REGISTRY/lamp:2.0.0: invalid ClusterExtension configuration: ",
         ),
         (&["own", "-n", "pipe-system"], 3, "error: REGISTRY/own:1.0.0: "),
-        (
-            &["lamp"],
-            2,
-            "error: the following required arguments were not provided:\n  --namespace <NAMESPACE>\n",
-        ),
     ];
     expect_rejected(fixture, rows).await;
     assert_eq!(fixture.extensions().list(&Default::default()).await.unwrap().items.len(), 0);
