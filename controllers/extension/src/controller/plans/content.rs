@@ -67,7 +67,12 @@ fn crd_findings(before: &[Value], after: &[Value], changes: &[ObjectChange]) -> 
     let findings = changed.flat_map(|object| {
         let (Some(old), Some(new)) = (before.get(object), after.get(object)) else { return Vec::new() };
         let texts = match olm_crd_safety::check(Some(old), new) {
-            Ok(findings) => findings.iter().map(ToString::to_string).collect(),
+            Ok(findings) => {
+                let vanished = olm_crd_safety::vanished_versions(old, new).unwrap_or_default();
+                let vanished =
+                    vanished.iter().map(|version| format!("version {version} is no longer served"));
+                findings.iter().map(ToString::to_string).chain(vanished).collect()
+            }
             Err(error) => vec![error.to_string()],
         };
         texts.into_iter().map(|text| format!("{}: {text}", object.name)).collect()
@@ -191,7 +196,10 @@ mod tests {
 
     #[test]
     fn content_lists_objects_permissions_and_crd_findings() {
-        let before = [vec![map("a", "1"), map("b", "1"), crd("integer")], role(&["get"]).into()].concat();
+        let mut former = crd("integer");
+        let beta = json!({"name": "v1beta1", "served": true, "storage": false});
+        former["spec"]["versions"].as_array_mut().unwrap().push(beta);
+        let before = [vec![map("a", "1"), map("b", "1"), former], role(&["get"]).into()].concat();
         let after =
             [vec![map("a", "2"), map("c", "1"), crd("string")], role(&["get", "list"]).into()].concat();
         let plan = plan(&before, &after, "a summary");
@@ -210,7 +218,8 @@ mod tests {
         assert_eq!(objects, expected);
         assert_eq!(plan.permissions_gained, ["ServiceAccount ns/sa: list on deployments.apps cluster-wide"]);
         let finding = "lamps.example.com: v1: ^.size: type: type changed : \"integer\" -> \"string\"";
-        assert_eq!(plan.crd_findings, [finding]);
+        let vanished = "lamps.example.com: version v1beta1 is no longer served";
+        assert_eq!(plan.crd_findings, [finding, vanished]);
         assert_eq!((plan.summary.as_str(), plan.truncated), ("a summary", false));
     }
 
