@@ -13,6 +13,9 @@ use crate::resolver::{Resolved, by_preference, resolve};
 /// Maximum number of further upgrades that are followed to their end.
 const UPGRADES: usize = 8;
 
+/// Range of all releases: without a range, pre-releases are admitted, too.
+const RELEASES: &str = "*";
+
 /// Newer bundle that an extension does not move to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
@@ -22,6 +25,8 @@ pub struct Waiting {
     pub version: String,
     /// Catalog of the bundle.
     pub catalog: String,
+    /// `true` if the version is a pre-release.
+    pub pre_release: bool,
     /// `true` if the catalog deprecates the bundle.
     pub deprecated: bool,
     /// Version range of the request, if the bundle is outside of it.
@@ -38,6 +43,8 @@ impl From<&Held> for Waiting {
             bundle: held.bundle.clone(),
             version: held.version.clone(),
             catalog: held.catalog.clone(),
+            pre_release: VersionRelease::parse(&held.version, None)
+                .is_ok_and(|version| version.is_pre_release()),
             deprecated: false,
             range: None,
             rule: Some(held.reason.clone()),
@@ -63,14 +70,14 @@ pub fn waiting(
     if let Some(error) = resolution.as_ref().err().filter(|error| !is_without_bundle(error)) {
         return Err(error.clone());
     }
-    let open = Request { version: None, ..*request };
     let range = request.range().map(str::to_owned);
     let found;
-    let beyond = if range.is_some() {
-        found = resolve(&open, catalogs);
-        &found
+    let (open, beyond) = if range.is_some() {
+        let open;
+        (open, found) = beyond_range(request, catalogs, resolution);
+        (open, &found)
     } else {
-        resolution
+        (*request, resolution)
     };
     if let Ok(next) = beyond
         && is_newer(&next.version, request, resolution)
@@ -79,6 +86,7 @@ pub fn waiting(
             bundle: next.bundle.clone(),
             version: shown(&next.version),
             catalog: next.catalog.clone(),
+            pre_release: next.version.is_pre_release(),
             deprecated: next.deprecated,
             range,
             rule: None,
@@ -92,6 +100,27 @@ pub fn waiting(
         Err(error) if !is_without_bundle(error) || !is_offered(catalogs) => Err(error.clone()),
         _ => Ok(None),
     }
+}
+
+/// The request without its range, with its choice. To an installed release it offers a pre-release only if no release is
+/// newer.
+fn beyond_range<'a>(
+    request: &Request<'a>,
+    catalogs: &[Catalog],
+    resolution: &Result<Resolved, ResolveError>,
+) -> (Request<'a>, Result<Resolved, ResolveError>) {
+    let open = Request { version: None, ..*request };
+    let found = resolve(&open, catalogs);
+    let installed = request.installed.and_then(|installed| installed.origin().ok());
+    let from_release = installed.is_none_or(|installed| !installed.version.is_pre_release());
+    if from_release && found.as_ref().is_ok_and(|next| next.version.is_pre_release()) {
+        let releases = Request { version: Some(RELEASES), ..*request };
+        let release = resolve(&releases, catalogs);
+        if release.as_ref().is_ok_and(|next| is_newer(&next.version, request, resolution)) {
+            return (releases, release);
+        }
+    }
+    (open, found)
 }
 
 /// Best bundle that a rule holds back, or newer one that mode Reject refuses.

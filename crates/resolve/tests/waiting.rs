@@ -11,7 +11,8 @@ fn shown(request: &RequestFixture<'_>, catalogs: &[Catalog]) -> String {
     match request.on(|request| waiting(request, catalogs, &resolution)) {
         Ok(None) => "-".to_owned(),
         Err(error) => format!("error: {error}"),
-        Ok(Some(Waiting { version, catalog, deprecated, range, rule, last, .. })) => {
+        Ok(Some(Waiting { version, catalog, pre_release, deprecated, range, rule, last, .. })) => {
+            assert_eq!(pre_release, version.contains("-rc"));
             let deprecated = if deprecated { " deprecated" } else { "" };
             let range = range.map_or_else(String::new, |range| format!("; outside of {range}"));
             let rule = rule.map_or_else(String::new, |rule| format!("; {rule}"));
@@ -57,6 +58,19 @@ fn newer_version_outside_of_range_is_found_along_upgrade_edges() {
         &[entry("1.0.0"), replacing("1.1.0", "1.0.0"), skipping("2.0.0", ">=1.0.0 <2.0.0")],
     );
     assert_eq!(from(&installed().version("1.x"), &jump), "2.0.0 from main; outside of 1.x");
+}
+
+#[test]
+fn pre_release_is_offered_to_a_release_only_if_nothing_else_is_newer() {
+    let pinned = |installed| request().installed(installed).version(installed);
+    let both = Content::default().channel(
+        "stable",
+        &[entry("1.0.0"), skipping("1.1.0", "<1.1.0"), skipping("2.0.0-rc.1", ">=1.0.0 <2.0.0-rc.1")],
+    );
+    assert_eq!(from(&pinned("1.0.0"), &both), "1.1.0 from main; outside of 1.0.0");
+    assert_eq!(from(&pinned("1.1.0"), &both), "2.0.0-rc.1 from main; outside of 1.1.0");
+    let candidates = chain(&["1.0.0-rc.1", "1.0.0-rc.2"]);
+    assert_eq!(from(&pinned("1.0.0-rc.1"), &candidates), "1.0.0-rc.2 from main; outside of 1.0.0-rc.1");
 }
 
 #[test]

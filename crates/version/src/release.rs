@@ -156,6 +156,11 @@ impl VersionRelease {
         &self.version
     }
 
+    /// Reports whether the version is a pre-release, such as `1.0.0-rc.1`.
+    pub fn is_pre_release(&self) -> bool {
+        !self.version.pre().is_empty()
+    }
+
     /// Release: `None` if missing, empty if given as empty.
     pub fn release(&self) -> Option<&Release> {
         self.release.as_ref()

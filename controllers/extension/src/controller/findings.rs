@@ -121,7 +121,8 @@ pub(super) fn available_version(
 
 /// State of `UpgradeAvailable`. `waiting` is the newer version that the extension does not move to.
 pub(super) fn upgrade(waiting: Option<&Waiting>) -> ConditionState {
-    let Some(Waiting { bundle, version, catalog, deprecated, range, rule, last }) = waiting else {
+    let Some(Waiting { bundle, version, catalog, pre_release, deprecated, range, rule, last }) = waiting
+    else {
         let message = "no newer version is held back".to_owned();
         return ConditionState { status: Some(false), reason: reasons::UP_TO_DATE, message };
     };
@@ -138,10 +139,11 @@ pub(super) fn upgrade(waiting: Option<&Waiting>) -> ConditionState {
     let causes = || outside.iter().chain(&held);
     let why = joined(&causes().map(|(_, why, _)| why).collect::<Vec<_>>(), ", and ");
     let release = joined(&causes().map(|(.., release)| release).collect::<Vec<_>>(), ", and ");
+    let mark = if *pre_release { " (pre-release)" } else { "" };
     let deprecated = if *deprecated { " (deprecated)" } else { "" };
     let last = last.as_ref().map_or_else(String::new, |last| format!("; further upgrades lead to {last}"));
     let message = format!(
-        "bundle {bundle} version {version}{deprecated} from catalog {catalog} is available and held back: {why}; \
+        "bundle {bundle} version {version}{mark}{deprecated} from catalog {catalog} is available and held back: {why}; \
          to release it, {release}{last}"
     );
     ConditionState { status: Some(true), reason, message }
