@@ -11,4 +11,5 @@ mod hostile;
 mod images;
 mod resolve;
 mod resolve_vectors;
+mod seeds;
 mod template_check;
