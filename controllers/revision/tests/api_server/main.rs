@@ -52,6 +52,7 @@ async fn revision_controller_rolls_out_archives_and_deletes_revisions() {
         rollout::corrected_drift_publishes_event(&fixture),
         drift::object_without_owner_and_annotations_is_repaired(&fixture),
         operator_condition::reports_of_the_operator_are_neither_owned_nor_reverted(&fixture),
+        operator_condition::reports_of_version_v1_decide_like_those_of_v2(&fixture),
         rollout::content_is_resolved_from_secrets(&fixture),
         rollout::mutable_or_changed_secret_blocks_revision(&fixture),
         removal::archived_revision_deletes_objects_that_successor_does_not_list(&fixture),

@@ -3,6 +3,7 @@
 use kube::Api;
 use kube::api::PostParams;
 use olm_api::OperatorCondition;
+use olm_request::{mirrored, upgrade_blocker};
 use serde_json::{Value, json};
 
 use super::fixture::{Fixture, eventually, phase, unmodified};
@@ -43,4 +44,32 @@ pub(super) async fn reports_of_the_operator_are_neither_owned_nor_reverted(fixtu
     };
     assert_eq!(owned("olm.operatorframework.io"), ["f:deployments", "f:serviceAccounts"]);
     assert_eq!(owned("operator"), ["f:conditions", "f:overrides"]);
+}
+
+// Operators report in the spec, or through version v1 in the status.
+pub(super) async fn reports_of_version_v1_decide_like_those_of_v2(fixture: &Fixture) {
+    let ns = "reporting-in-v1";
+    fixture.namespace(ns).await;
+    fixture.plane.apply_crds(&[olm_api::crds::operator_condition()]).await.unwrap();
+    let api: Api<OperatorCondition> = Api::namespaced(fixture.client(), ns);
+    let unseen = r#"the operatorcondition status "Upgradeable"="False" is outdated"#;
+    let refused = "the operator is not upgradeable: moving data";
+    let report = json!({"type": "Upgradeable", "status": "False", "reason": "Migrating", "message": "moving data",
+        "lastTransitionTime": "2020-08-24T23:15:55Z"});
+    for (version, part, expected) in
+        [("v1", "spec", unseen), ("v2", "spec", unseen), ("v1", "status", refused), ("v2", "status", refused)]
+    {
+        let name = format!("{part}-{version}");
+        let object = json!({"apiVersion": format!("operators.coreos.com/{version}"), "kind": "OperatorCondition",
+            "metadata": {"name": name, "namespace": ns}, "spec": {}});
+        fixture.create(&object).await;
+        match part {
+            "spec" => fixture.edit(&object, json!({"spec": {"conditions": [report]}})).await,
+            _ => fixture.edit_status(&object, json!({"status": {"conditions": [report]}})).await,
+        }
+        let mut found = api.get(&name).await.unwrap();
+        assert_eq!(upgrade_blocker(&found).as_deref(), Some(expected), "{name}");
+        found.status = Some(mirrored(&found));
+        assert_eq!(upgrade_blocker(&found).as_deref(), Some(refused), "{name}");
+    }
 }
