@@ -47,6 +47,6 @@ pub struct BuildArgs {
 /// The bundle has errors ([`CliError::Findings`]), cannot be read, or the image cannot be written.
 pub(super) fn run(args: BuildArgs, session: &mut Session) -> Result<(), CliError> {
     let tag = args.tag.as_deref().map(tagged_reference).transpose()?.map(|tag| tag.to_string());
-    let built = content::built(&content::checked(&args.bundle, session)?)?;
+    let built = content::built(&content::checked(&args.bundle, &[], session)?)?;
     built.finish("BuiltBundle", args.to, tag, args.format.output, session)
 }

@@ -14,22 +14,27 @@ use olm_oci::{BUNDLE_FOLDERS, ImageLimits, Reference, unpack_layers};
 use olm_pack::{Image, is_image, read_layout, read_whole_layout};
 use olm_version::quote;
 
-use super::validate;
+use super::{edit, validate};
 
 /// Optional folder of a bundle with the configuration of its tests. OLM ignores it.
 const TESTS: &str = "tests";
 /// Folders of a bundle image.
 const FOLDERS: [&str; 3] = [BUNDLE_FOLDERS[0], BUNDLE_FOLDERS[1], TESTS];
 
-/// Checks the bundle in `root` as `olm bundle validate` does.
+/// Checks the bundle in `root` as `olm bundle validate` does, without the objects of `skipped_kinds`.
 ///
 /// # Errors
-/// The bundle has errors, which are printed, or cannot be read.
-pub(super) fn checked(root: &Path, session: &Session) -> Result<BundleFiles, CliError> {
+/// The bundle has errors, which are printed, or cannot be read, or has no object of a kind.
+pub(super) fn checked(
+    root: &Path,
+    skipped_kinds: &[String],
+    session: &Session,
+) -> Result<BundleFiles, CliError> {
     let _step = session.progress.step(format!("checking {}", root.display()));
     let mut files = read_bundle_dir(root)?;
     let tests = tests(root, &files).map_err(|error| CliError::at(root.join(TESTS).display(), error))?;
     files.extend(tests);
+    edit::skip_kinds(&mut files, skipped_kinds)?;
     let mut source = BundleFiles { files, origin: root.display().to_string(), digest: None };
     validate::require_valid(&source, session)?;
     // Keys of directories are for the rules.

@@ -70,7 +70,7 @@ pub(super) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Cli
         }
         content::of_layout(&args.source).await?
     } else {
-        let mut files = content::checked(&args.source, session)?;
+        let mut files = content::checked(&args.source, &[], session)?;
         if args.pin {
             edit::pin(&mut files.files, &args.images, session).await?;
         }

@@ -1,5 +1,6 @@
 //! `olm bundle validate`: reports all errors of bundles, with file, line and field.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
@@ -7,6 +8,7 @@ use olm_bundle::{BundleKind, KINDS};
 use olm_bundle_check::{BundleFinding, BundlePlace, Identity, KubernetesMinor, Level, check, rules};
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::error::CliError;
+use olm_cli_core::manifest::syntax_advice;
 use olm_cli_core::output::{List, Table, counted, printable};
 use olm_cli_core::progress::say;
 use olm_cli_core::report::{Case, ReportArgs, RuleList, RunReport, Spot, relative, summary};
@@ -82,7 +84,9 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
             source.files.extend(bundle_source::loose_files(Path::new(bundle)));
         }
         let _step = session.progress.step(format!("checking {bundle}"));
+        let hints = syntax_hints(&source.files);
         items.push(Validation::new(bundle, source, &args));
+        hints.iter().for_each(|hint| say(&format!("hint: {hint}")));
         session.check()?;
     }
     let passed = items.iter().all(|item| item.passed);
@@ -103,6 +107,20 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
     }
 }
 
+/// Hints for files whose YAML cannot be parsed, such as a value to quote, with their place.
+fn syntax_hints(files: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
+    let hint = |(path, content): (&String, &Vec<u8>)| {
+        let error = olm_yaml::from_slice(content).err()?;
+        let (line, advice) = syntax_advice(std::str::from_utf8(content).ok()?, error.line()?)?;
+        Some(format!("{path}:{line}: {advice}"))
+    };
+    files
+        .iter()
+        .filter(|(path, _)| path.ends_with(".yaml") || path.ends_with(".yml"))
+        .filter_map(hint)
+        .collect()
+}
+
 /// Checks the bundle and prints its findings to standard error.
 ///
 /// # Errors
@@ -115,7 +133,11 @@ pub(super) fn require_valid(source: &BundleFiles, session: &Session) -> Result<(
         say(&format!("{}: {}", finding.level.name(), printable(&finding.to_string())));
     }
     if !findings.is_empty() {
-        say(&format!("{}: {}", source.origin, summary(findings.iter().map(|one| one.level), report.omitted)));
+        say(&format!(
+            "{}: {}",
+            source.origin,
+            summary(findings.iter().map(|one| one.level), report.omitted_of(|_| true))
+        ));
     }
     if findings.iter().any(|one| one.level == Level::Error) { Err(CliError::Findings) } else { Ok(()) }
 }
@@ -145,6 +167,7 @@ struct Validation {
 impl Validation {
     fn new(source: &str, read: BundleFiles, args: &ValidateArgs) -> Self {
         let report = check(&read.files, args.k8s_version);
+        let omitted = report.omitted_of(|rule| !args.report.ignores(rule));
         let is_kept = |finding: &BundleFinding| !args.report.ignores(finding.rule);
         let findings: Vec<_> = report.findings.into_iter().filter(is_kept).collect();
         let count = |level| findings.iter().filter(|one| one.level == level).count();
@@ -157,7 +180,7 @@ impl Validation {
             errors,
             warnings,
             notes: count(Level::Note),
-            omitted: report.omitted,
+            omitted,
             findings,
         }
     }

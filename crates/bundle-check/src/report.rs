@@ -76,8 +76,8 @@ pub struct BundleReport {
     pub identity: Option<Identity>,
     /// Findings by file, line and rule.
     pub findings: Vec<BundleFinding>,
-    /// Number of findings omitted because a rule reports at most a hundred.
-    pub omitted: usize,
+    /// Number of findings omitted because a rule reports at most a hundred, by rule.
+    omitted: Vec<(&'static Rule, usize)>,
 }
 
 impl BundleReport {
@@ -88,6 +88,11 @@ impl BundleReport {
     ) -> Self {
         let (findings, omitted) = findings.finish(files);
         Self { identity, findings, omitted }
+    }
+
+    /// Number of omitted findings of the rules that pass `filter`.
+    pub fn omitted_of(&self, filter: impl Fn(&'static Rule) -> bool) -> usize {
+        self.omitted.iter().filter(|(rule, _)| filter(rule)).map(|(_, count)| count).sum()
     }
 
     /// Findings of this level.
@@ -146,9 +151,10 @@ impl Findings {
         self.by_rule.contains_key(rule.id)
     }
 
-    /// Returns all findings by file, line and rule, and the number of omitted ones.
-    fn finish(self, files: &BTreeMap<String, Vec<u8>>) -> (Vec<BundleFinding>, usize) {
-        let omitted = self.by_rule.values().map(|of_rule| of_rule.omitted).sum();
+    /// Returns all findings by file, line and rule, and the number of omitted ones by rule.
+    fn finish(self, files: &BTreeMap<String, Vec<u8>>) -> (Vec<BundleFinding>, Vec<(&'static Rule, usize)>) {
+        let omitted = self.by_rule.values().filter(|of_rule| of_rule.omitted > 0);
+        let omitted = omitted.map(|of_rule| (of_rule.rule, of_rule.omitted)).collect();
         let all = self.by_rule.into_values().flat_map(|FindingsOfRule { rule, reported, .. }| {
             reported.into_iter().map(move |(location, message)| (location, rule, message))
         });

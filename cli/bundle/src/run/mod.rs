@@ -26,8 +26,8 @@ use serde_json::{Map, Value};
 
 use self::decide::Names;
 use self::objects::Run;
+use super::content;
 use super::generate::{self, Project};
-use super::{content, edit};
 
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Install a bundle from a directory or an image, and follow the logs of its operator
@@ -213,8 +213,7 @@ async fn run_folder(
     options: &RunOptions,
     session: &mut Session,
 ) -> Result<(), CliError> {
-    let mut files = content::checked(root, session)?;
-    edit::skip_kinds(&mut files.files, skipped_kinds)?;
+    let files = content::checked(root, skipped_kinds, session)?;
     let image = SubjectImage::Built(content::built(&files)?.image);
     run_bundle(Subject { files, image }, options, session).await
 }

@@ -152,6 +152,14 @@ ext.olm.operatorframework.io/crd-check of the ClusterExtension, `Live` lets exis
     let (code, text) = run(&["old", "new", "-o", "github"]);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.starts_with("::error file=new/a.yaml,line="), "{text}");
+    let (code, text) = run(&["old", "new", "-o", "sarif"]);
+    let sarif: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    let results: Vec<_> = results.iter().map(|one| (one["ruleId"].as_str(), one["level"].as_str())).collect();
+    let expected = [("unhandled", "error"), ("servedVersionRemoval", "warning"), ("crdRemoval", "error")];
+    assert_eq!((code, results), (Some(3), expected.map(|(rule, level)| (Some(rule), Some(level))).into()));
+    let (code, text) = run(&["old", "new", "-o", "junit"]);
+    assert_eq!((code, text.matches("<failure").count() > 0), (Some(3), true), "{text}");
     for (old, new) in [("old", "empty"), ("empty", "new")] {
         let message = "error: empty has no CustomResourceDefinition\n".to_owned();
         assert_eq!(run(&[old, new]), (Some(1), message), "{old} {new}");

@@ -77,6 +77,22 @@ async fn catalog_image_prints_the_same_as_its_directory() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crd_check_of_bundle_images_prints_the_same_as_of_their_folders() {
+    let setting = Setting::new().await;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/commands/bundles/data");
+    let folder = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    for name in ["old", "new"] {
+        let bundle = Image::bundle(&files(Path::new(&folder(name)))).unwrap();
+        setting.registry.add_image("team/bundle", name, &bundle);
+    }
+    let image = |name: &str| setting.reference(&format!("team/bundle:{name}"));
+    let of_folders = olm(&["crd-check", &folder("old"), &folder("new")]);
+    let of_images = setting.olm(&["crd-check", &image("old"), &image("new")]).await;
+    assert_eq!((of_images.code, of_images.stderr.as_str()), (3, ""));
+    assert_eq!(of_images.stdout, of_folders.stdout);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failure_names_the_image() {
     let setting = Setting::new().await;
     let host = setting.registry.host();
