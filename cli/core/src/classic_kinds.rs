@@ -37,6 +37,9 @@ pub(crate) fn is_used(object: &Value) -> bool {
 }
 
 fn hint_for(object: &Value) -> Option<String> {
+    if object["packageName"].is_string() && object["channels"][0]["currentCSV"].is_string() {
+        return Some(PACKAGE_MANIFEST.to_owned());
+    }
     let group = object["apiVersion"].as_str()?.split_once('/')?.0;
     let kind = object["kind"].as_str()?;
     if !matches!(group, "operators.coreos.com" | "packages.operators.coreos.com") {
@@ -64,8 +67,13 @@ fn v1_form(object: &Value, kind: &str) -> String {
         "CatalogSource" => {
             return format!(
                 "in v1 it is a ClusterCatalog (olm.operatorframework.io/v1) with spec.source.image.ref{}, \
-                 pollIntervalMinutes in place of updateStrategy.registryPoll, and spec.priority",
-                value(field("/spec/image"))
+                 pollIntervalMinutes in place of updateStrategy.registryPoll, and spec.priority{}",
+                value(field("/spec/image")),
+                if field("/metadata/annotations/olm.catalogImageTemplate").is_some() {
+                    ". It has the same annotation olm.catalogImageTemplate"
+                } else {
+                    ""
+                }
             );
         }
         "PackageManifest" => {
@@ -121,6 +129,10 @@ fn operator_group(object: &Value) -> String {
     )
 }
 
+/// Hint for the format before bundles.
+const PACKAGE_MANIFEST: &str = "a package manifest is a format before bundles: in a catalog it is an olm.package with \
+    defaultChannel, and an olm.channel for each channel, whose head is currentCSV";
+
 /// Hint for the only classic kind that v1 uses (docs/design/approvals.md#operator-conditions).
 const OPERATOR_CONDITION: &str = "OperatorCondition is an object of classic OLM: in v1, with the feature gate \
     OperatorConditionCompat, operator-controller creates one for each operator; administrators set its spec.overrides";
@@ -170,6 +182,10 @@ mod tests {
             "spec":{"staticProvidedAPIs":true}}"#;
         let entries = ":\n  example.com: extension:NAME\n  monitoring.coreos.com: extension:NAME";
         assert!(hint(group.as_bytes()).unwrap().ends_with(entries));
+        let manifest = b"packageName: lamp\nchannels:\n- name: stable\n  currentCSV: lamp.v1.0.0\n";
+        assert_eq!(hint(manifest).as_deref(), Some(PACKAGE_MANIFEST));
+        let template = b"apiVersion: operators.coreos.com/v1alpha1\nkind: CatalogSource\nmetadata:\n  annotations: {olm.catalogImageTemplate: x}\n";
+        assert!(hint(template).unwrap().ends_with("the same annotation olm.catalogImageTemplate"));
         assert_eq!(hint(b"apiVersion: v1\nkind: Subscription"), None);
         assert_eq!(hint(b"schema: olm.package"), None);
         assert_eq!(hint(b"- 1"), None);

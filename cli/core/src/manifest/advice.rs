@@ -21,6 +21,7 @@ pub(super) fn of(schema: &Value, fault: &Fault, value: Option<&Value>, line: Opt
     let field = fault.path.last().map(String::as_str).unwrap_or_default();
     let field = if field.chars().all(|c| c.is_ascii_digit()) { "- " } else { &format!("{field}: ") };
     match (&fault.kind, value) {
+        (_, Some(Value::String(text))) if text.ends_with(')') && call_out(text).is_some() => call_out(text),
         (FaultKind::Type(expected), Some(value))
             if expected == "string" && !value.is_object() && !value.is_array() =>
         {
@@ -86,17 +87,23 @@ pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
     let of = |advice: &dyn Fn(usize, &str) -> Option<String>| {
         near.clone().find_map(|(number, line)| Some((number, advice(number, line)?)))
     };
-    of(&|_, line| call_out(line))
+    // The parser reports a line that follows a call-out, perhaps after an empty one.
+    let mut above = (at.saturating_sub(3)..=at).rev().chain([at + 1]);
+    above
+        .find_map(|number| Some((number, call_out(lines.get(number.checked_sub(1)?)?)?)))
         .or_else(|| of(&|_, line| unquoted(line)))
         .or_else(|| of(&|number, line| too_deep(&lines, number, line)))
         .or_else(|| of(&|number, line| not_in_block(&lines, number, line)))
 }
 
-/// Suggestion for a line with only a number, which web pages have beside the lines of an example.
+/// Suggestion for the number of an explanation beside an example on a web page: alone in its line, after a quoted value,
+/// or in parentheses.
 fn call_out(line: &str) -> Option<String> {
-    let number = line.trim().trim_start_matches('(').trim_end_matches(')');
-    let is_call_out = (1..=2).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
-    is_call_out.then(|| format!("remove the call-out {}", line.trim()))
+    let (before, last) = line.trim().rsplit_once(' ').unwrap_or(("", line.trim()));
+    let number = last.trim_start_matches('(').trim_end_matches(')');
+    let is_number = (1..=2).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
+    let ends = before.is_empty() || before.ends_with(['"', '\'']) || last.starts_with('(');
+    (is_number && ends).then(|| format!("remove the call-out {last}"))
 }
 
 /// Suggestion for the text of a block that is not indented below its field, such as `message: |`.
@@ -134,11 +141,13 @@ fn unquoted(line: &str) -> Option<String> {
 /// Suggestion for a field indented deeper than the previous one, which already has a value.
 fn too_deep(lines: &[&str], number: usize, line: &str) -> Option<String> {
     let indent = |line: &str| line.len() - line.trim_start().len();
+    // The first field of an entry of a list begins after its dash.
+    let column = |line: &str| line.len() - line.trim_start_matches([' ', '-']).len();
     let (name, _) = line.trim_start().split_once(':')?;
     let meaningful = |line: &&&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
     let before = lines.get(..number.checked_sub(1)?)?.iter().rev().find(meaningful)?;
     let (above, _) = name_and_value(before).filter(|(above, _)| !above.is_empty())?;
-    (indent(line) > indent(before)).then(|| {
+    (indent(line) > column(before)).then(|| {
         format!(
             "{name} is indented deeper than {above}, which already has a value: start both in the same column"
         )
@@ -177,6 +186,10 @@ mod tests {
                 )),
             ),
             ("a:\n  b: c\n", 2, None),
+            ("- a: b\n  c: d\n", 2, None),
+            ("a: b\n1\n\nc: d\n", 4, Some((2, "remove the call-out 1"))),
+            ("- a: b 1\n  c: \"d\" 2\n", 2, Some((2, "remove the call-out 2"))),
+            ("a:\n  b: 'c' (1)\n", 1, Some((2, "remove the call-out (1)"))),
         ] {
             let advice = syntax(text, at);
             let advice = advice.as_ref().map(|(line, advice)| (*line, advice.as_str()));

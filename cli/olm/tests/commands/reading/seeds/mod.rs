@@ -1,6 +1,7 @@
 //! Examples of five documents about OLM, in the folder `seeds` beside `OLM_FIELD_DATA`: each is cut out by its lines,
 //! changed where a web page or a slip made it unreadable, and given to `olm`. Their text is not part of the project.
 
+mod cluster;
 mod drawn;
 mod folder;
 mod ranges;
@@ -53,12 +54,26 @@ const SOLVE_RED: &str = "resolve red --catalog catalog --solve";
 const STRICT: &str = "bundle validate bundle --strict";
 const VERIFY: &str = "catalog verify catalog --no-images";
 
-const NO_MANIFEST: &[Step] = &[("validate old", 3, "is missing root schema field [CATALOG-1]")];
+const NO_MANIFEST: &[Step] = &[("validate old", 3, "\nhint: a package manifest is a format before bundles")];
 const CONDITION: &[Step] =
     &[("validate old", 3, "\nhint: OperatorCondition is an object of classic OLM: in v1, with the feature")];
 const RED_NEEDS_BLUE: &[Step] =
     &[(VERIFY, 0, "no findings"), (SOLVE_RED, 0, "1. install blue 1.1.0 (blue.v1.1.0,")];
 const UNKNOWN_NAME: &[Step] = &[(VERIFY, 3, "unknown field \"name\" (use packageName in place of name)")];
+
+/// Examples with call-outs, as printed.
+const PRINTED: &[Example] = &[
+    ("annotations", "000:84-101", printed, ANNOTATIONS, &[(CHECK, 3, "remove the call-out 1\n")]),
+    (
+        "deprecations",
+        "000:402-431",
+        printed,
+        DEPRECATIONS,
+        &[("validate catalog", 3, "remove the call-out 1\n")],
+    ),
+    ("condition", "001:1529-1540", printed, ANY, &[(RESOLVE, 3, "\n  remove the call-out 2\n")]),
+    ("maximum", "002:304-308", printed, ANY, &[(RESOLVE, 3, "\n  remove the call-out (1)\n")]),
+];
 
 /// Objects of classic OLM, to which `olm` answers with their form in v1.
 const CLASSIC: &[Example] = &[
@@ -74,7 +89,7 @@ const CLASSIC: &[Example] = &[
         "001:213-226",
         printed,
         ANY,
-        &[(RESOLVE, 3, "(here: quay.io/example-org/example-catalog:v1.25)")],
+        &[(RESOLVE, 3, "spec.priority. It has the same annotation olm.catalogImageTemplate\n")],
     ),
     ("priority", "001:902-913", cleaned, ANY, &[(RESOLVE, 3, "(here: example.com/my/operator-index:v1)")]),
     (
@@ -340,6 +355,11 @@ fn replay(examples: &[Example]) {
             check(folder.path(), line, *code, expected, &format!("{name}, {at}"));
         }
     }
+}
+
+#[test]
+fn call_outs_are_named() {
+    replay(PRINTED);
 }
 
 #[test]
