@@ -14,12 +14,14 @@ const LINE: usize = 400;
 /// Lines that describe a bundle.
 pub fn hint(graph: &Graph, node: &Node) -> String {
     let mut lines = vec![node.bundle.clone()];
-    if let Some(reason) = graph.decision.as_ref().and_then(|decision| decision.reasons.get(&node.bundle)) {
+    let path = graph.path.as_ref();
+    // The reasons are about the next upgrade. A later step is passed over there, and chosen on the path.
+    let is_later = path.is_some_and(|path| path.steps.iter().skip(1).any(|step| step.bundle == node.bundle));
+    let reasons = graph.decision.as_ref().filter(|_| !is_later).map(|decision| &decision.reasons);
+    if let Some(reason) = reasons.and_then(|reasons| reasons.get(&node.bundle)) {
         lines.push(format!("Resolver: {}", reason.text));
     }
-    lines.extend(
-        graph.path.as_ref().and_then(|path| path.mark(&node.bundle)).map(|mark| format!("Path: {mark}")),
-    );
+    lines.extend(path.and_then(|path| path.mark(&node.bundle)).map(|mark| format!("Path: {mark}")));
     if !node.head_of.is_empty() {
         lines.push(format!("Head of: {}", node.head_of.join(", ")));
     }

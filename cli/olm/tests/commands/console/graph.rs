@@ -21,10 +21,7 @@ async fn graph_shows_path_reasons_and_zoom_and_its_address_keeps_them() {
     browser.hover(".row[href*='example%2Ev3%2E0%2E0']").await;
     browser.until("document.querySelector('#bundle strong')?.textContent === 'example.v3.0.0'").await;
     let reasons = browser.texts("#bundle dd").await.join("\n");
-    assert!(
-        reasons.contains("passed over example.v3.0.0: no successor of installed example.v1.0.0"),
-        "{reasons}"
-    );
+    assert!(reasons.contains("step 2") && !reasons.contains("passed over"), "{reasons}");
 
     browser.click(".row[href*='example%2Ev2%2E0%2E0']").await;
     browser.until("document.querySelector('.row.selected')").await;
