@@ -40,6 +40,9 @@ pub struct UninstallPlan {
     warnings: Vec<String>,
     #[serde(skip)]
     uninstall_policy: UninstallPolicy,
+    /// Number of revisions and objects that cannot be read.
+    #[serde(skip)]
+    uncounted: usize,
     /// Deleted objects.
     #[serde(skip)]
     pub(super) keys: Vec<ObjectKey>,
@@ -106,6 +109,7 @@ impl UninstallPlan {
         for object in objects.values().filter(|object| is_deleted(object)) {
             *kinds.entry(object["kind"].as_str().unwrap_or_default().to_owned()).or_insert(0) += 1;
         }
+        let uncounted = warnings.len();
         warnings.sort();
         warnings.dedup();
         let bundle = extension.status.as_ref().and_then(|status| status.install.as_ref());
@@ -120,6 +124,7 @@ impl UninstallPlan {
             dependents: Vec::new(),
             warnings,
             uninstall_policy: policy,
+            uncounted,
             keys: objects.into_iter().filter(|(_, object)| is_deleted(object)).map(|(key, _)| key).collect(),
         }
     }
@@ -156,17 +161,24 @@ impl UninstallPlan {
 
     /// Confirmation question.
     pub fn question(&self) -> String {
-        let deleted = self.crds.iter().filter(|one| !one.kept).count();
-        let crds = match deleted {
+        let deleted: Vec<&OwnedCrd> = self.crds.iter().filter(|one| !one.kept).collect();
+        let is_known = deleted.iter().all(|one| one.custom_resources.is_some() || one.gvk.is_none());
+        let crds = match deleted.len() {
             0 => String::new(),
-            _ => format!(
+            count => format!(
                 ", including {} with {}",
-                counted(deleted, "CustomResourceDefinition"),
-                counted(self.custom_resources, "custom resource")
+                counted(count, "CustomResourceDefinition"),
+                at_least(self.custom_resources, "custom resource", is_known)
             ),
         };
-        let objects = counted(self.objects, "object");
+        let objects = at_least(self.objects, "object", self.uncounted == 0);
         format!("Uninstall {} and permanently delete {objects}{crds}?", self.extension)
+    }
+
+    /// Names of the CRDs that are deleted although custom resources exist, or may exist.
+    pub fn endangered(&self) -> impl Iterator<Item = &str> {
+        let in_use = |one: &&OwnedCrd| !one.kept && one.gvk.is_some() && one.custom_resources != Some(0);
+        self.crds.iter().filter(in_use).map(|one| one.name.as_str())
     }
 
     /// Text output.
@@ -176,7 +188,7 @@ impl UninstallPlan {
         fields.add(0, "Installed", self.bundle.as_deref().unwrap_or("nothing"));
         fields.add(0, "Policy", self.policy);
         let kinds: Vec<_> = self.kinds.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-        fields.add(0, "Deletes", &counted(self.objects, "object"));
+        fields.add(0, "Deletes", &at_least(self.objects, "object", self.uncounted == 0));
         if !kinds.is_empty() {
             fields.add(2, "Kinds", &kinds.join(", "));
         }
@@ -192,6 +204,15 @@ impl UninstallPlan {
         }
         fields.list(0, "Warning", &self.warnings);
         fields.text
+    }
+}
+
+/// Count in words. What cannot be read is not counted, and zero may then be any number.
+fn at_least(count: usize, what: &str, is_known: bool) -> String {
+    match (count, is_known) {
+        (_, true) => counted(count, what),
+        (0, false) => format!("an unknown number of {what}s"),
+        (_, false) => format!("at least {}", counted(count, what)),
     }
 }
 
@@ -313,15 +334,31 @@ mod tests {
 Extension:          pipe
 Installed:          nothing
 Policy:             Delete
-Deletes:            2 objects
+Deletes:            at least 2 objects
   Kinds:            1 ConfigMap, 1 CustomResourceDefinition
 Deletes CRDs:       pipes.example.com: 3 custom resources, first example.com/v1, Kind=Pipe apps/one
 Warning:            ConfigMap ns/secret is not counted: forbidden
 "
         );
-        let question = "Uninstall pipe and permanently delete 2 objects, including 1 CustomResourceDefinition with 3 custom resources?";
+        let question = "Uninstall pipe and permanently delete at least 2 objects, including 1 CustomResourceDefinition with 3 custom resources?";
         assert_eq!(deleting.question(), question);
         assert!(deleting.blocked().is_none() && !deleting.keeps_crds());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_zero() {
+        let mut observed = observed(None);
+        observed.revisions[0].content = Err("forbidden".to_owned());
+        let plan = UninstallPlan::new(&observed, false).counted();
+        assert_eq!(plan.question(), "Uninstall pipe and permanently delete an unknown number of objects?");
+        let mut plan = self::plan(None, false, 0);
+        assert_eq!(plan.endangered().count(), 0);
+        plan.crds[0].custom_resources = None;
+        assert!(
+            plan.question()
+                .ends_with("1 CustomResourceDefinition with an unknown number of custom resources?")
+        );
+        assert_eq!(plan.endangered().collect::<Vec<_>>(), ["pipes.example.com"]);
     }
 
     // Cases additions-a49, additions-a50
@@ -329,7 +366,7 @@ Warning:            ConfigMap ns/secret is not counted: forbidden
     fn policy_keeps_crds_or_blocks_uninstall() {
         let kept = plan(Some("BlockIfInUse"), true, 3);
         assert!(kept.keeps_crds() && kept.blocked().is_none());
-        assert_eq!(kept.question(), "Uninstall pipe and permanently delete 1 object?");
+        assert_eq!(kept.question(), "Uninstall pipe and permanently delete at least 1 object?");
         let text = kept.text();
         assert!(text.contains("Keeps CRDs:         pipes.example.com: 3 custom resources"), "{text}");
         assert!(
