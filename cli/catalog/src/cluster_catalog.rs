@@ -72,7 +72,7 @@ fn refresh_problem(catalog: &ClusterCatalog, reference: &Reference) -> Option<St
 ///
 /// # Errors
 /// The API server refuses the annotation, or there is no such catalog.
-pub(crate) async fn request_refresh(
+pub async fn request_refresh(
     cluster: &ClusterConnection,
     name: &str,
     session: &Session,

@@ -50,6 +50,21 @@ pub struct CreateArgs {
     cluster: ClusterArgs,
 }
 
+/// Settings of a ClusterCatalog that does not exist yet.
+#[derive(Debug, Default)]
+pub struct NewCatalog {
+    /// Name of the ClusterCatalog.
+    pub name: String,
+    /// Image reference with tag or digest.
+    pub image: String,
+    /// Minutes between polls of the registry. `None`: it is not polled.
+    pub poll_interval: Option<i64>,
+    /// Rank among catalogs that offer the same package.
+    pub priority: Option<i32>,
+    /// Labels, for selectors of ClusterExtensions.
+    pub labels: Vec<(String, String)>,
+}
+
 fn label(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE")?;
     // catalogd sets this label, and resets it.
@@ -65,7 +80,14 @@ fn label(text: &str) -> Result<(String, String), String> {
 /// The API server refuses the catalog, one with other settings exists, or it is not served in time.
 pub(super) async fn run(args: CreateArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
-    let desired = catalog(&args);
+    let new = NewCatalog {
+        name: args.name.clone(),
+        image: args.image.clone(),
+        poll_interval: args.poll_interval,
+        priority: args.priority,
+        labels: args.labels.clone(),
+    };
+    let desired = new.catalog();
     let written = write(&cluster, &desired, args.change.dry_run, session).await?;
     change::print(args.change.output, "", &[written], &mut session.output)?;
     if !args.change.wait {
@@ -76,21 +98,27 @@ pub(super) async fn run(args: CreateArgs, session: &mut Session) -> Result<(), C
     change::print_end(args.change.output, &words, session)
 }
 
-fn catalog(args: &CreateArgs) -> ClusterCatalog {
-    let image = ImageSource { ref_: args.image.clone(), poll_interval_minutes: args.poll_interval };
-    let spec = ClusterCatalogSpec {
-        source: CatalogSource { type_: CatalogSourceType::Image, image: Some(image) },
-        priority: args.priority,
-        availability_mode: None,
-    };
-    let mut catalog = ClusterCatalog::new(&args.name, spec);
-    let labels: BTreeMap<_, _> = args.labels.iter().cloned().collect();
-    catalog.metadata.labels = (!labels.is_empty()).then_some(labels);
-    catalog
+impl NewCatalog {
+    /// The ClusterCatalog.
+    pub fn catalog(&self) -> ClusterCatalog {
+        let image = ImageSource { ref_: self.image.clone(), poll_interval_minutes: self.poll_interval };
+        let spec = ClusterCatalogSpec {
+            source: CatalogSource { type_: CatalogSourceType::Image, image: Some(image) },
+            priority: self.priority,
+            availability_mode: None,
+        };
+        let mut catalog = ClusterCatalog::new(&self.name, spec);
+        let labels: BTreeMap<_, _> = self.labels.iter().cloned().collect();
+        catalog.metadata.labels = (!labels.is_empty()).then_some(labels);
+        catalog
+    }
 }
 
 /// Creates the catalog if there is none of this name.
-async fn write(
+///
+/// # Errors
+/// One with other settings exists, or the API server refuses the catalog.
+pub async fn write(
     cluster: &ClusterConnection,
     desired: &ClusterCatalog,
     dry_run: Option<DryRun>,

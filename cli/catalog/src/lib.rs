@@ -7,7 +7,7 @@ mod bundles;
 pub mod channels;
 pub mod classic_chain;
 pub mod cluster_catalog;
-mod create;
+pub mod create;
 mod diff;
 pub mod graph;
 pub mod graph_decision;

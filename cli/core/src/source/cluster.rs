@@ -57,6 +57,8 @@ pub struct ClusterConnection {
     client: Client,
     /// Host of the API server, for messages.
     server: String,
+    /// Context of the kubeconfig file. Empty in a pod.
+    context: String,
     namespace: String,
     /// Folder with the CAs of catalogd, which is called directly. `None`: through the API server.
     catalogd_cas: Option<PathBuf>,
@@ -99,13 +101,18 @@ impl ClusterArgs {
                 olm_api::text::with_causes(error)
             ))
         };
+        let mut context = self.context.clone();
         let mut config = match (&self.kubeconfig, &self.context) {
             (Some(path), _) => {
                 let file = Kubeconfig::read_from(path).map_err(|error| failed(&error))?;
+                context = context.or_else(|| file.current_context.clone());
                 Config::from_custom_kubeconfig(file, &options).await.map_err(|error| failed(&error))?
             }
             (None, Some(_)) => Config::from_kubeconfig(&options).await.map_err(|error| failed(&error))?,
-            (None, None) => Config::infer().await.map_err(|error| failed(&error))?,
+            (None, None) => {
+                context = Kubeconfig::read().ok().and_then(|file| file.current_context);
+                Config::infer().await.map_err(|error| failed(&error))?
+            }
         };
         config.connect_timeout = Some(DEADLINE);
         config.read_timeout = Some(DEADLINE);
@@ -114,6 +121,7 @@ impl ClusterArgs {
         Ok(ClusterConnection {
             client,
             server,
+            context: context.unwrap_or_default(),
             namespace: self.catalogd_namespace.clone(),
             catalogd_cas: None,
         })
@@ -128,6 +136,7 @@ impl ClusterArgs {
         Ok(ClusterConnection {
             client: catalogd::client(url, ca)?,
             server,
+            context: String::new(),
             namespace: self.catalogd_namespace.clone(),
             catalogd_cas: Some(catalogd_cas),
         })
@@ -149,7 +158,8 @@ impl ClusterConnection {
     /// Connection of a pod to an API server of a test. Part of the library, because tests of other crates need it.
     pub fn of_test(client: Client) -> Self {
         let catalogd_cas = Some(PathBuf::from("/nonexistent"));
-        Self { client, server: "api.test".to_owned(), namespace: "olmv1-system".to_owned(), catalogd_cas }
+        let (server, namespace) = ("api.test".to_owned(), "olmv1-system".to_owned());
+        Self { client, server, context: String::new(), namespace, catalogd_cas }
     }
 
     /// All ClusterCatalogs, by name.
@@ -209,6 +219,11 @@ impl ClusterConnection {
     /// Host of the API server.
     pub fn server(&self) -> &str {
         &self.server
+    }
+
+    /// Context of the kubeconfig file, else the host of the API server.
+    pub fn title(&self) -> &str {
+        if self.context.is_empty() { &self.server } else { &self.context }
     }
 
     /// Namespace that catalogd and operator-controller run in.

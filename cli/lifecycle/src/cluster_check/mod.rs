@@ -106,6 +106,62 @@ struct ClusterCheck {
     removed_apis: Vec<RemovedApi>,
 }
 
+/// Verdict on the next cluster version, for readers of a page.
+#[derive(Debug)]
+pub struct NextVersion {
+    /// Platform with its current version.
+    pub current: String,
+    /// Next version, if known.
+    pub next: Option<String>,
+    /// `True`, `False` or `Unknown`.
+    pub upgradeable: &'static str,
+    /// Reason in a sentence.
+    pub message: String,
+    /// Verdicts on the bundles of extensions.
+    pub extensions: Vec<ExtensionVerdict>,
+    /// For each blocking extension, its name and what to do.
+    pub advice: Vec<(String, String)>,
+    /// Objects whose API version the next Kubernetes version no longer serves: extension, and the object in words.
+    pub removed: Vec<(String, String)>,
+}
+
+/// Computes the verdict as the command does.
+///
+/// # Errors
+/// The platform facts cannot be read.
+pub async fn next_version(
+    cluster: &ClusterConnection,
+    access: &Access,
+    session: &Session,
+) -> Result<NextVersion, CliError> {
+    let platform = Platform::of(&cluster.platform(session).await?);
+    let sets = cluster.object_sets(session).await?;
+    let revisions: Vec<ConstrainedRevision> = sets.iter().filter_map(ConstrainedRevision::of).collect();
+    let status = upgrade_status(cluster, session).await?;
+    let acknowledged = status.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
+    let verdict = evaluate(&platform, acknowledged, &revisions);
+    let upgrades = upgrades_or_warn(cluster, &verdict, &platform, access, session).await?;
+    let removed = removed_or_warn(cluster, &sets, &platform, session).await;
+    let check = ClusterCheck::new(&platform, &verdict, &revisions, upgrades, removed);
+    let version = check.platform.current_version.as_deref().unwrap_or("of unknown version");
+    let removed = check.removed_apis.iter().map(|one| {
+        let text = format!(
+            "{} {} uses {}, which Kubernetes {} no longer serves",
+            one.kind, one.object, one.api_version, one.removed_in
+        );
+        (one.extension.clone(), text)
+    });
+    Ok(NextVersion {
+        current: format!("{} {version}", check.platform.type_),
+        next: check.platform.next_version.clone(),
+        upgradeable: check.upgradeable,
+        removed: removed.collect(),
+        advice: check.upgrades.iter().map(|upgrade| (upgrade.extension.clone(), upgrade.advice())).collect(),
+        message: check.message,
+        extensions: check.extensions,
+    })
+}
+
 /// Runs the command.
 ///
 /// # Errors

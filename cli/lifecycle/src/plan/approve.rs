@@ -3,16 +3,17 @@
 use clap::Args;
 use kube::ResourceExt;
 use olm_api::conditions::types;
-use olm_api::{ClusterExtension, annotations};
-use olm_cli_core::change::{self, ChangeArgs};
+use olm_api::{ClusterExtension, ExtensionPlan, annotations};
+use olm_cli_core::change::{self, ChangeArgs, DryRun, WrittenObject};
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::Fields;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::Access;
+use olm_cli_core::source::{Access, ClusterConnection};
 use olm_request::HeldMessage;
 use olm_version::quote;
 
-use super::{PlanReport, PlanState, recorded, report};
+use super::{Changes, PlanReport, PlanState, recorded, report};
+use crate::diff::Diff;
 use crate::rollout;
 use crate::status::observe;
 use crate::status::tree::installed;
@@ -53,50 +54,121 @@ pub struct ApproveArgs {
     access: Access,
 }
 
+/// Plan that waits for its approval, with what an approval needs.
+pub struct PreparedApproval {
+    /// The extension as read.
+    pub live: ClusterExtension,
+    /// ExtensionPlan, if operator-controller wrote one.
+    object: Option<ExtensionPlan>,
+    plan: PlanReport,
+}
+
+impl PreparedApproval {
+    /// Reads the ExtensionPlan of the extension `name`, else computes its plan.
+    ///
+    /// # Errors
+    /// The extension does not exist, or no bundle can be chosen.
+    pub async fn read(
+        cluster: &ClusterConnection,
+        name: &str,
+        access: &Access,
+        session: &Session,
+    ) -> Result<Self, CliError> {
+        let live = observe::changeable_extension(cluster, name, session).await?;
+        let object = recorded::find(cluster, &live, session).await?;
+        let plan = match &object {
+            Some(object) => recorded::report(object, &live),
+            None => report(cluster, &live, access, session).await?.0,
+        };
+        Ok(Self { live, object, plan })
+    }
+
+    /// Digest of the plan, which the approval names.
+    pub fn digest(&self) -> &str {
+        &self.plan.digest
+    }
+
+    /// Output of `olm plan` without computed changes, which [`Self::diff`] has.
+    pub fn heading(&self) -> String {
+        self.plan.heading()
+    }
+
+    /// Changes of the plan, if they are computed.
+    pub fn diff(&self) -> Option<&Diff> {
+        match &self.plan.changes {
+            Changes::Computed(diff) => Some(diff),
+            Changes::Recorded(_) => None,
+        }
+    }
+
+    /// Reason for which there is nothing to approve, or for which the plan cannot be approved yet.
+    pub fn refusal(&self) -> Option<CliError> {
+        check(None, None, &self.plan, reported(&self.live)).err()
+    }
+
+    /// Approves the plan.
+    ///
+    /// # Errors
+    /// The API server refuses the write or does not answer.
+    pub async fn carry_out(
+        &self,
+        cluster: &ClusterConnection,
+        dry_run: Option<DryRun>,
+        session: &Session,
+    ) -> Result<WrittenObject, CliError> {
+        match &self.object {
+            Some(object) => recorded::approve(cluster, object, dry_run, session).await,
+            None => {
+                let approval = (annotations::EXT_APPROVED, self.digest());
+                change::annotate(cluster, &self.live, approval, dry_run, session).await
+            }
+        }
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
 /// The extension does not exist, no bundle can be chosen, or the plan is not the expected one.
 pub async fn run(args: ApproveArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.access.cluster.connect().await?;
-    let live = observe::changeable_extension(&cluster, &args.name, session).await?;
-    let object = recorded::find(&cluster, &live, session).await?;
-    let plan = match &object {
-        Some(object) => recorded::report(object, &live),
-        None => report(&cluster, &live, &args.access, session).await?.0,
-    };
-    check(&args, &plan, reported(&live))?;
+    let prepared = PreparedApproval::read(&cluster, &args.name, &args.access, session).await?;
+    let PreparedApproval { live, object, plan } = &prepared;
+    check(args.version.as_deref(), args.digest.as_deref(), plan, reported(live))?;
     let mut fields = Fields::default();
     fields.add(0, "Bundle", &format!("{}, version {}", plan.bundle, plan.version));
     fields.add(0, "Plan", &plan.digest);
     fields.add(0, "Changes", &plan.summary);
-    let bundles = (Some(plan.bundle), installed(&live).map(|bundle| bundle.name));
-    if let Some(object) = &object {
-        let written = recorded::approve(&cluster, object, args.change.dry_run, session).await?;
+    let bundles = (Some(plan.bundle.clone()), installed(live).map(|bundle| bundle.name));
+    let written = prepared.carry_out(&cluster, args.change.dry_run, session).await?;
+    if object.is_some() {
         change::print(args.change.output, &fields.text, &[written], &mut session.output)?;
         // The conditions of the extension may be older than the approval, which changes only the plan.
         let mut approved = live.clone();
-        approved.annotations_mut().insert(annotations::EXT_APPROVED.to_owned(), plan.digest);
+        approved.annotations_mut().insert(annotations::EXT_APPROVED.to_owned(), plan.digest.clone());
         return rollout::wait(&cluster, &args.change, &change::unchanged(&approved)?, bundles, session).await;
     }
-    let approval = (annotations::EXT_APPROVED, plan.digest.as_str());
-    let written = change::annotate(&cluster, &live, approval, args.change.dry_run, session).await?;
     rollout::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
 }
 
 /// Refuses a plan that is not the expected one. `reported` is the digest that operator-controller reports.
-fn check(args: &ApproveArgs, plan: &PlanReport, reported: Option<&str>) -> Result<(), CliError> {
+fn check(
+    expected_version: Option<&str>,
+    expected_digest: Option<&str>,
+    plan: &PlanReport,
+    reported: Option<&str>,
+) -> Result<(), CliError> {
     let PlanReport { extension, version, digest, .. } = plan;
     if matches!(plan.state, PlanState::Applied | PlanState::RolledBack) {
         return Err(CliError::findings(format!("{extension} has nothing to approve: {}", plan.state_text())));
     }
-    if let Some(expected) = args.version.as_ref().filter(|expected| *expected != version) {
+    if let Some(expected) = expected_version.filter(|expected| expected != version) {
         return Err(CliError::findings(format!(
             "the plan of {extension} installs version {version}, not {}; `olm plan {extension}` shows it",
             quote(expected)
         )));
     }
-    if let Some(expected) = args.digest.as_ref().filter(|expected| *expected != digest) {
+    if let Some(expected) = expected_digest.filter(|expected| expected != digest) {
         return Err(CliError::findings(format!(
             "the plan of {extension} is now {digest}, not {}; `olm plan {extension}` shows it",
             quote(expected)
@@ -124,7 +196,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::plan::Changes;
 
     #[derive(Parser)]
     struct Line {
@@ -153,7 +224,9 @@ mod tests {
     fn only_the_expected_plan_is_approved() {
         let verdict = |line: &[&str], state, reported| {
             let args = Line::try_parse_from([&["approve", "pipe"], line].concat()).unwrap().args;
-            check(&args, &plan(state), reported).map_err(|failure| (failure.exit_code(), failure.to_string()))
+            let (version, digest) = (args.version.as_deref(), args.digest.as_deref());
+            check(version, digest, &plan(state), reported)
+                .map_err(|failure| (failure.exit_code(), failure.to_string()))
         };
         let required = PlanState::ApprovalRequired;
         assert_eq!(verdict(&[], required, None), Ok(()));

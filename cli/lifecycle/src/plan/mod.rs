@@ -255,6 +255,14 @@ fn state(
 
 impl PlanReport {
     fn text(&self) -> String {
+        match &self.changes {
+            Changes::Computed(diff) => format!("{}\n{}", self.heading(), diff.text()),
+            Changes::Recorded(_) => self.heading(),
+        }
+    }
+
+    /// Text without computed changes.
+    fn heading(&self) -> String {
         let mut fields = Fields::default();
         fields.add(0, "Extension", &self.extension);
         let bundle = format!("{}, version {}", self.bundle, self.version);
@@ -270,7 +278,7 @@ impl PlanReport {
             fields.add(0, "Changes", &self.summary);
         }
         match &self.changes {
-            Changes::Computed(diff) => format!("{}\n{}", fields.text, diff.text()),
+            Changes::Computed(_) => fields.text,
             Changes::Recorded(recorded) => format!("{}{}", fields.text, recorded.text()),
         }
     }

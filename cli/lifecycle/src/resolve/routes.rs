@@ -46,6 +46,21 @@ impl PlatformUpgrade {
         self.steps.last().map(|step| step.version.as_str())
     }
 
+    /// What to do, as a sentence.
+    pub(crate) fn advice(&self) -> String {
+        match self.version() {
+            None => "No upgrade of the catalogs supports the next version: wait for one, or uninstall the extension."
+                .to_owned(),
+            Some(version) if self.automatic => {
+                format!("operator-controller upgrades it to {version} by itself, which supports the next version.")
+            }
+            Some(version) if self.within_range => format!("Upgrade it to {version}, which supports the next version."),
+            Some(version) => format!(
+                "Upgrade it to {version}, which supports the next version. The version range of the extension does not admit it."
+            ),
+        }
+    }
+
     /// Bundles of the steps, such as `kiwi.v1.1.0, kiwi.v1.2.0`.
     pub(crate) fn bundles(&self) -> String {
         self.steps.iter().map(|step| step.bundle.as_str()).collect::<Vec<_>>().join(", ")

@@ -204,7 +204,7 @@ pub struct PreparedUpgrade {
     desired: ClusterExtension,
     /// Bundle that operator-controller would choose.
     pub choice: ResolvedBundle,
-    /// Changes, or the reason for which this machine cannot tell. `None` if the bundle is the installed one.
+    /// Changes, or the reason for which this machine cannot tell. `None` if bundle and configuration are the installed ones.
     pub diff: Option<Result<Diff, String>>,
     prediction: Prediction,
 }
@@ -226,7 +226,9 @@ impl UpgradeRequest<'_> {
             catalog.channels.clone_from(&choice.channels);
         }
         let compared = ComparedExtension { cluster, extension: &desired, session };
-        let diff = match choice.unchanged {
+        let config =
+            |extension: &ClusterExtension| extension.spec.as_ref().and_then(|spec| spec.config.clone());
+        let diff = match choice.unchanged && config(&live) == config(&desired) {
             true => None,
             false => Some(compared.difference(&choice.image, controller, read).await?),
         };

@@ -21,7 +21,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output::{Fields, FormatArgs, Table, counted, printable};
 use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
-use olm_cli_core::source::{Access, ClusterArgs, ImageArgs};
+use olm_cli_core::source::{Access, ClusterArgs, ClusterConnection, ImageArgs};
 use olm_finding::Level;
 use olm_runtime::component::VERSION;
 use serde::Serialize;
@@ -71,6 +71,44 @@ pub struct DoctorArgs {
     format: FormatArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
+}
+
+/// Finding for readers of a page.
+#[derive(Debug)]
+pub struct Advice {
+    /// `error`, `warning` or `note`.
+    pub level: &'static str,
+    /// Kind, namespace and name.
+    pub object: String,
+    /// What is wrong: the requirement, and the cause if it is known.
+    pub problem: String,
+    /// What was found.
+    pub message: String,
+    /// Next step.
+    pub remedy: &'static str,
+    /// Section of the documentation.
+    pub documentation: String,
+}
+
+/// Findings of an installation, errors first, and what could not be read.
+///
+/// # Errors
+/// The API server does not answer.
+pub async fn findings(
+    cluster: &ClusterConnection,
+    access: &Access,
+    session: &Session,
+) -> Result<(Vec<Advice>, Vec<String>), CliError> {
+    let observed = observe::observe(cluster, access, session).await?;
+    let advice = |finding: Finding| {
+        let Place { object, cause, remedy, documentation } = finding.place;
+        let cause = cause.map(|cause| format!(". {}", cause.text)).unwrap_or_default();
+        let problem = format!("{}{cause}", finding.rule.text);
+        let (level, message) = (finding.level.name(), finding.message);
+        Advice { level, object, problem, message, remedy, documentation }
+    };
+    let found = diagnose(&observed, observed.time).into_iter().map(advice).collect();
+    Ok((found, observed.unreadable))
 }
 
 /// Result as JSON or YAML.
