@@ -9,7 +9,7 @@ use axum::routing::{get, post};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ClusterConnection;
-use tokio::sync::Semaphore;
+use tokio::sync::{OnceCell, Semaphore};
 
 use super::catalog::Library;
 use super::extensions::Followers;
@@ -18,7 +18,10 @@ use super::install::{BundleCache, DETACHED};
 use super::page::PageError;
 use super::users::Users;
 use super::visitor::{Identity, Keys};
-use super::{ConsoleArgs, assets, catalog, changes, extensions, graph, guard, install, page, visitor};
+use super::{
+    ConsoleArgs, assets, catalog, changes, cluster, extensions, find, graph, guard, install, page,
+    rights, visitor,
+};
 
 /// Limit of concurrent calls of [`Console::render`].
 const RENDERED: usize = 4;
@@ -46,6 +49,8 @@ pub(crate) struct Console {
     rendered: Arc<Semaphore>,
     /// Requests that follow the cluster.
     pub(super) followers: Arc<Followers>,
+    /// Name of the user of a console on loopback, once the API server named it.
+    pub(super) local_user: OnceCell<String>,
     /// Session for calls to the API server. It has no progress lines.
     pub(super) session: Session,
 }
@@ -98,6 +103,7 @@ impl Console {
             detached: Arc::new(Semaphore::new(DETACHED)),
             rendered: Arc::new(Semaphore::new(RENDERED)),
             followers: Arc::default(),
+            local_user: OnceCell::new(),
             session: session.in_background(),
         })
     }
@@ -128,11 +134,18 @@ fn pages() -> Router<App> {
         .merge(install::routes())
         .merge(extensions::routes())
         .merge(changes::routes())
+        .merge(cluster::routes())
+        .merge(find::routes())
+        .merge(rights::routes())
 }
 
 /// Routes that change the cluster. `--read-only` removes them.
 fn changes() -> Router<App> {
-    Router::new().merge(install::changes()).merge(changes::changes())
+    Router::new()
+        .merge(install::changes())
+        .merge(changes::changes())
+        .merge(cluster::changes())
+        
 }
 
 /// All routes, behind the checks of every request.

@@ -8,12 +8,15 @@ mod assets;
 mod browser;
 mod catalog;
 mod changes;
+mod cluster;
 mod extensions;
+mod find;
 mod graph;
 mod guard;
 mod in_cluster;
 mod install;
 mod page;
+mod rights;
 #[cfg(test)]
 mod tests;
 mod users;

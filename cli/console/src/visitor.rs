@@ -16,11 +16,14 @@ use axum::routing::get;
 use axum::{Form, Router};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+use kube::api::{Api, PostParams};
 use maud::{DOCTYPE, Markup, html};
 use olm_cli_core::error::CliError;
 use olm_cli_core::progress::say;
 use olm_cli_core::source::{Access, ClusterConnection};
 use serde::Deserialize;
+use tokio::time::timeout;
 
 use super::app::{App, Console};
 use super::assets;
@@ -37,6 +40,8 @@ const BODY_LIMIT: usize = 1 << 20;
 const SIGN_IN_LIMIT: usize = 16 << 10;
 /// Longest token of a session, in bytes. Browsers store cookies of up to 4096 bytes.
 const TOKEN_LIMIT: usize = 2900;
+/// Time to name the user. Pages wait for it once.
+const NAME_DEADLINE: Duration = Duration::from_secs(2);
 /// Field of a form that contains the CSRF token.
 const CSRF_FIELD: &str = "csrf";
 
@@ -88,6 +93,25 @@ impl Visitor {
         self.user.as_ref().map(|user| user.name.as_str())
     }
 
+    /// Name of the user for the head of pages. On loopback, the API server is asked once.
+    pub(super) async fn shown_name(&self, console: &Console) -> Option<String> {
+        if let Some(user) = &self.user {
+            return Some(user.name.clone());
+        }
+        let client = self.cluster()?.client().clone();
+        let ask = async {
+            let review = async {
+                let api: Api<SelfSubjectReview> = Api::all(client);
+                api.create(&PostParams::default(), &SelfSubjectReview::default()).await
+            };
+            let answer = timeout(NAME_DEADLINE, review).await.ok().and_then(Result::ok);
+            let user = answer.and_then(|review| review.status?.user_info?.username);
+            user.unwrap_or_default()
+        };
+        let name = console.local_user.get_or_init(|| ask).await;
+        Some(name.clone()).filter(|name| !name.is_empty())
+    }
+
     /// Checks that the user may get the ClusterCatalog `name`. Local users read it with their own rights.
     ///
     /// # Errors
@@ -100,12 +124,10 @@ impl Visitor {
         }
     }
 
-    /// Name of the user, and the button that ends the session.
+    /// Button that ends the session.
     pub(super) fn account(&self) -> Markup {
-        let Some(user) = &self.user else { return html! {} };
         html! {
-            span { (user.name) }
-            @if self.has_session {
+            @if self.user.is_some() && self.has_session {
                 form method="post" action="/logout" {
                     (self.csrf_field())
                     button.quiet type="submit" { "Sign out" }

@@ -57,6 +57,7 @@ for (const form of document.querySelectorAll("form[data-live]")) {
       const response = await fetch(part, { signal: running.signal, credentials: "same-origin" });
       if (!response.ok) { location.assign(url); return; }
       target.innerHTML = await response.text();
+      if (target.dataset.follow) target.dataset.follow = url;
       const status = document.querySelector("[data-status]");
       if (status) status.textContent = target.querySelector(".count")?.textContent ?? "";
       history.replaceState(null, "", url);
@@ -178,7 +179,8 @@ if (graph) {
     else return;
     event.preventDefault();
   });
-  selected()?.scrollIntoView({ block: "center" });
+  // The selected bundle, else the installed one, where the path begins.
+  (selected() ?? drawing.querySelector(".step"))?.scrollIntoView({ block: "center" });
 }
 
 // Buttons with data-copy="ID" copy the text of the element ID.
@@ -188,6 +190,26 @@ for (const button of document.querySelectorAll("[data-copy]")) {
     await navigator.clipboard.writeText(document.getElementById(button.dataset.copy).textContent);
     button.textContent = "Copied";
   });
+}
+
+// Ages count on. The clock of the browser may differ from that of the server.
+const skew = Date.now() - (Date.parse(document.body.dataset.now) || Date.now());
+const age = (at) => {
+  const seconds = Math.max(0, Math.floor((Date.now() - skew - Date.parse(at)) / 1000));
+  if (seconds < 120) return `${seconds}s`;
+  if (seconds < 7200) return `${Math.floor(seconds / 60)}m`;
+  return seconds < 172_800 ? `${Math.floor(seconds / 3600)}h` : `${Math.floor(seconds / 86_400)}d`;
+};
+setInterval(() => {
+  for (const time of document.querySelectorAll("time[data-suffix]")) {
+    const text = age(time.dateTime) + time.dataset.suffix;
+    if (time.textContent !== text) time.textContent = text;
+  }
+}, 1000);
+
+// Filters are open where there is room for them.
+if (matchMedia("(min-width: 56.01rem)").matches) {
+  for (const more of document.querySelectorAll("details.more")) more.open = true;
 }
 
 // Elements with data-follow="URL" show the state of the cluster. The server answers when it changes, or after a while.
@@ -214,7 +236,14 @@ for (const element of document.querySelectorAll("[data-follow]")) {
   };
   // Text that the user selects is not replaced.
   const isSelecting = () => !getSelection().isCollapsed && element.contains(getSelection().anchorNode);
-  const scrolled = () => [...element.querySelectorAll("[tabindex][id]")].map((one) => [one.id, one.scrollTop, one.scrollLeft]);
+  const scrolled = () => [...element.querySelectorAll("[tabindex][id]")]
+    .filter((one) => !("tail" in one.dataset) || one.scrollTop + one.clientHeight < one.scrollHeight - 8).map((one) => [one.id, one.scrollTop, one.scrollLeft]);
+  // The server answers within 10 s and the time of its reads.
+  const slow = 20_000;
+  const limit = 60_000;
+  // A log is shown from its end, unless the user scrolled up.
+  const tail = () => { for (const log of element.querySelectorAll("[data-tail]")) log.scrollTop = log.scrollHeight; };
+  tail();
   let last = element.innerHTML;
   const show = (text) => {
     say(`Following changes. ${part()?.dataset.summary ?? ""}`);
@@ -227,6 +256,7 @@ for (const element of document.querySelectorAll("[data-follow]")) {
       const details = document.getElementById(id);
       if (details) details.open = open;
     }
+    tail();
     for (const [id, top, left] of positions) document.getElementById(id)?.scrollTo({ top, left, behavior: "instant" });
     if (focus) element.querySelector(focus)?.focus({ preventScroll: true });
     say(`Following changes. ${part()?.dataset.summary ?? ""}`);
@@ -241,9 +271,18 @@ for (const element of document.querySelectorAll("[data-follow]")) {
         continue;
       }
       const query = new URLSearchParams({ fragment: "1", seen: part()?.dataset.seen ?? "" });
-      const response = await fetch(`${element.dataset.follow}?${query}`, { credentials: "same-origin" }).catch(() => null);
-      if (response?.ok) {
-        show(await response.text());
+      const followed = element.dataset.follow;
+      const address = new URL(followed, location);
+      for (const [name, value] of query) address.searchParams.set(name, value);
+      const waiting = setTimeout(() => say("Not up to date: no answer for 20 seconds."), slow);
+      const asked = { credentials: "same-origin", signal: AbortSignal.timeout(limit) };
+      const response = await fetch(address, asked).catch(() => null);
+      const text = response?.ok ? await response.text().catch(() => null) : null;
+      clearTimeout(waiting);
+      // The user filtered the list in the meantime.
+      if (followed !== element.dataset.follow) continue;
+      if (text !== null) {
+        show(text);
         await pause(1000);
       } else if (response?.status === 401 || response?.status === 404) {
         location.reload();

@@ -53,17 +53,21 @@ impl Facts {
     /// Reads `olm.csv.metadata`, else the ClusterServiceVersion among `olm.bundle.object`.
     pub(crate) fn of(bundle: &Bundle) -> Self {
         if let Some(metadata) = values(bundle, PROPERTY_CSV_METADATA).next() {
-            return Self::new(&metadata, &metadata["annotations"]);
+            return Self::new(&metadata, &metadata["crdDescriptions"], &metadata["annotations"]);
         }
         let has_objects = bundle.properties.iter().any(|property| property.kind == PROPERTY_BUNDLE_OBJECT);
         let csv = has_objects.then(|| {
             let mut objects = bundle_objects(bundle);
             objects.find(|object| object["kind"] == "ClusterServiceVersion")
         });
-        csv.flatten().map(|csv| Self::new(&csv["spec"], &csv["metadata"]["annotations"])).unwrap_or_default()
+        let of_csv = |csv: Value| {
+            let spec = &csv["spec"];
+            Self::new(spec, &spec["customresourcedefinitions"], &csv["metadata"]["annotations"])
+        };
+        csv.flatten().map(of_csv).unwrap_or_default()
     }
 
-    fn new(fields: &Value, annotations: &Value) -> Self {
+    fn new(fields: &Value, crds: &Value, annotations: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
         let pairs = |list: &Value, second: &str| {
             items(list).map(|item| (text(&item["name"]), text(&item[second]))).collect::<Vec<_>>()
@@ -85,7 +89,7 @@ impl Facts {
             support: text(&annotations["support"]),
             created_at: text(&annotations["createdAt"]),
             min_kube_version: text(&fields["minKubeVersion"]),
-            owned: items(&fields["customresourcedefinitions"]["owned"])
+            owned: items(&crds["owned"])
                 .map(|api| OwnedApi {
                     name: text(&api["name"]),
                     kind: text(&api["kind"]),
@@ -121,7 +125,7 @@ mod tests {
     #[test]
     fn facts_of_wrong_type_are_empty() {
         let odd = json!({"displayName": 3, "keywords": "x", "provider": [], "links": [1, {"name": "n"}]});
-        let facts = Facts::new(&odd, &json!(7));
+        let facts = Facts::new(&odd, &json!("x"), &json!(7));
         assert_eq!(
             facts,
             Facts {

@@ -60,6 +60,12 @@ impl Filter {
             }
     }
 
+    /// Reports whether a filter other than the search is set.
+    pub(super) fn is_narrowed(&self) -> bool {
+        let filters = [&self.catalog, &self.provider, &self.category, &self.installed, &self.deprecated];
+        filters.into_iter().any(|value| !value.is_empty())
+    }
+
     /// Index of the page, from 0.
     pub(super) fn page_index(&self, packages: usize) -> usize {
         let asked = self.page.parse::<usize>().unwrap_or(1).saturating_sub(1);

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::content::Content;
 use super::filter::{Choices, Filter, Installed};
 use super::library::Listed;
+use super::package_path;
 use super::results::results;
 use crate::app::{App, Console};
 use crate::page::{Fragment, Page, PageError, Section};
@@ -53,8 +54,33 @@ pub(super) async fn page(
     Ok(Page::new(Section::Catalog, "Packages", body).into_response())
 }
 
+/// Package that a search found.
+pub(crate) struct Found {
+    pub(crate) title: String,
+    /// Path of its page.
+    pub(crate) path: String,
+    pub(crate) description: String,
+}
+
+/// Packages of all catalogs that a search finds, best first.
+///
+/// # Errors
+/// The API server does not list its catalogs.
+pub(crate) async fn find(console: &Console, visitor: &Visitor, query: &str) -> Result<Vec<Found>, PageError> {
+    let catalogs = console.library.catalogs(console, visitor).await?;
+    let contents: Vec<Arc<Content>> =
+        catalogs.iter().filter_map(|catalog| catalog.content.as_ref().ok().cloned()).collect();
+    let filter = Filter { q: query.to_owned(), ..Filter::default() };
+    let found = filter.select(&contents, &Installed::new()).into_iter().map(|package| Found {
+        title: package.title.clone(),
+        path: package_path(&package.catalog, &package.name),
+        description: package.description.clone(),
+    });
+    Ok(found.collect())
+}
+
 /// Extensions by package. `None` if they are unknown.
-async fn installed(console: &Console, visitor: &Visitor) -> Option<Installed> {
+pub(super) async fn installed(console: &Console, visitor: &Visitor) -> Option<Installed> {
     let extensions = visitor.cluster()?.extensions(&console.session);
     let extensions = timeout(EXTENSIONS_DEADLINE, extensions).await.ok()?.ok()?;
     let mut installed = Installed::new();
@@ -92,6 +118,8 @@ fn form(filter: &Filter, catalogs: &[Listed], choices: &Choices<'_>, knows_insta
                 label for="q" { "Search" }
                 input #q type="search" name="q" value=(filter.q) placeholder="Name, API, keyword"
                     autocomplete="off" spellcheck="false" aria-keyshortcuts="/" data-search;
+                details.more open[filter.is_narrowed()] {
+                summary { "Filters" }
                 @if names.len() > 1 { (select("catalog", "Catalog", &names, &filter.catalog)) }
                 (select("category", "Category", &choices.categories.iter().copied().collect::<Vec<_>>(), &filter.category))
                 (select("provider", "Provider", &choices.providers.iter().copied().collect::<Vec<_>>(), &filter.provider))
@@ -107,8 +135,9 @@ fn form(filter: &Filter, catalogs: &[Listed], choices: &Choices<'_>, knows_insta
                         "Installed only"
                     }
                 }
-                button type="submit" data-without-script { "Apply" }
                 a.reset href="/" { "Clear filters" }
+                }
+                button type="submit" data-without-script { "Apply" }
             }
         }
     }

@@ -6,42 +6,101 @@ use maud::{Markup, html};
 use olm_cli_catalog::bundle_details::BundleDetails;
 use olm_cli_catalog::channels::ChannelSummary;
 use olm_cli_catalog::package::{CatalogPackage, shown_version};
+use olm_cli_core::output::counted;
 use olm_resolve::Offer;
 
 use super::facts::{CAPABILITIES, Facts, OwnedApi};
 use super::markdown::{outside_link, web_address};
-use super::{encoded, package_path};
+use super::{encoded, package_path, pre_release_mark};
 
-/// APIs that the bundle provides. Those of CRDs have a description.
-pub(super) fn apis(details: &BundleDetails, facts: &Facts) -> Markup {
+/// Most APIs that are shown at once.
+const APIS: usize = 8;
+
+/// API of a bundle in all of its versions.
+struct Api {
+    kind: String,
+    /// Name of the CRD, else the group.
+    name: String,
+    versions: Vec<String>,
+    title: String,
+    purpose: String,
+}
+
+/// APIs of the bundle, each once. Those of CRDs have a description.
+fn provided(details: &BundleDetails, facts: &Facts) -> Vec<Api> {
     let described: BTreeSet<_> = facts.owned.iter().map(api_name).collect();
-    let others: Vec<_> = details.provides.iter().filter(|name| !described.contains(*name)).collect();
+    let of_crd = |api: &OwnedApi| Api {
+        kind: api.kind.clone(),
+        name: api.name.clone(),
+        versions: vec![api.version.clone()],
+        title: if api.display_name == api.kind { String::new() } else { api.display_name.clone() },
+        purpose: api.description.clone(),
+    };
+    let others = details.provides.iter().filter(|name| !described.contains(*name)).map(|name| {
+        let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
+        let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
+        let [kind, name] = [kind, group].map(str::to_owned);
+        Api { kind, name, versions: vec![version.to_owned()], title: String::new(), purpose: String::new() }
+    });
+    let mut apis: Vec<Api> = Vec::new();
+    for api in facts.owned.iter().map(of_crd).chain(others) {
+        match apis.iter_mut().find(|known| known.kind == api.kind && known.name == api.name) {
+            Some(known) => {
+                known.versions.extend(api.versions);
+                if known.purpose.is_empty() {
+                    known.purpose = api.purpose;
+                }
+            }
+            None => apis.push(api),
+        }
+    }
+    apis
+}
+
+/// Table of the APIs that the bundle provides.
+pub(super) fn apis(details: &BundleDetails, facts: &Facts) -> Markup {
+    let apis = provided(details, facts);
+    let (first, rest) = apis.split_at(apis.len().min(APIS));
     html! {
-        @if !details.provides.is_empty() || !facts.owned.is_empty() {
+        @if !apis.is_empty() {
             section aria-labelledby="apis" {
                 h2 #apis { "Provided APIs" }
-                div.table {
-                    table {
-                        thead { tr { th scope="col" { "Kind" } th scope="col" { "Version" } th scope="col" { "Purpose" } } }
-                        tbody {
-                            @for api in &facts.owned {
-                                tr {
-                                    th scope="row" { (api.kind) br; code.soft { (api.name) } }
-                                    td { (api.version) }
-                                    td { (api.description) }
-                                }
+                (api_table(first, "Provided APIs"))
+                @if !rest.is_empty() {
+                    details { summary { (counted(rest.len(), "more API")) } (api_table(rest, "More provided APIs")) }
+                }
+            }
+        }
+    }
+}
+
+fn api_table(apis: &[Api], label: &str) -> Markup {
+    let has_purpose = apis.iter().any(|api| !api.purpose.is_empty());
+    html! {
+        div.table tabindex="0" role="region" aria-label=(label) {
+            table {
+                thead { tr { th scope="col" { "Kind" } th scope="col" { "Version" } @if has_purpose { th scope="col" { "Purpose" } } } }
+                tbody {
+                    @for api in apis {
+                        tr {
+                            th scope="row" {
+                                (api.kind) @if !api.title.is_empty() { " " span.soft { (api.title) } }
+                                br; code.soft { (dotted(&api.name)) }
                             }
-                            @for name in others {
-                                @let (kind, rest) = name.split_once('.').unwrap_or((name, ""));
-                                @let (version, group) = rest.split_once('.').unwrap_or((rest, ""));
-                                tr { th scope="row" { (kind) br; code.soft { (group) } } td { (version) } td {} }
-                            }
+                            td { (api.versions.join(", ")) }
+                            @if has_purpose { td { (api.purpose) } }
                         }
                     }
                 }
             }
         }
     }
+}
+
+/// Name that breaks after its dots.
+fn dotted(name: &str) -> Markup {
+    let mut parts = name.split_inclusive('.');
+    html! { (parts.next().unwrap_or_default()) @for part in parts { wbr; (part) } }
 }
 
 /// Name of an API as in [`BundleDetails::provides`].
@@ -75,7 +134,7 @@ pub(super) fn requirements(
                 dt { "Permissions" }
                 dd { a href=(format!("{path}/permissions?version={}", encoded(&version))) { "Read from the bundle's image" } }
             }
-            @if details.requires.is_empty() { p.soft { "The catalog declares no dependency on other packages or APIs." } }
+            @if details.requires.is_empty() && details.refused.is_none() { p.soft { "The catalog declares no dependency on other packages or APIs." } }
         }
     }
 }
@@ -85,7 +144,7 @@ pub(super) fn channels(package: &CatalogPackage) -> Markup {
     html! {
         section aria-labelledby="channels" {
             h2 #channels { "Channels" }
-            div.table {
+            div.table tabindex="0" role="region" aria-labelledby="channels" {
                 table {
                     thead {
                         tr {
@@ -96,7 +155,7 @@ pub(super) fn channels(package: &CatalogPackage) -> Markup {
                         }
                     }
                     tbody {
-                        @for channel in &package.content.channels {
+                        @for channel in super::channels(package) {
                             @let summary = ChannelSummary::new(package, channel);
                             tr {
                                 th scope="row" {
@@ -104,7 +163,10 @@ pub(super) fn channels(package: &CatalogPackage) -> Markup {
                                     @if summary.default { " " span.badge { "default" } }
                                 }
                                 td.number {
-                                    @for head in &summary.heads { (head.version.as_deref().unwrap_or(&head.bundle)) " " }
+                                    @for head in &summary.heads {
+                                        @let version = head.version.as_deref().unwrap_or(&head.bundle);
+                                        (version) (pre_release_mark(version)) " "
+                                    }
                                 }
                                 td.number { (summary.bundles) }
                                 td { (summary.deprecation.join("; ")) }
@@ -125,8 +187,8 @@ pub(super) fn versions(package: &CatalogPackage, current: Option<&Offer>) -> Mar
         section aria-labelledby="versions" {
             h2 #versions { "Versions" }
             details open[count <= 12] {
-                summary { (count) " versions" }
-                div.table {
+                summary { (counted(count, "version")) }
+                div.table tabindex="0" role="region" aria-labelledby="versions" {
                     table {
                         thead {
                             tr { th scope="col" { "Version" } th scope="col" { "Channels" } th scope="col" { "Bundle" } }
@@ -139,6 +201,7 @@ pub(super) fn versions(package: &CatalogPackage, current: Option<&Offer>) -> Mar
                                         a href=(format!("{path}?version={}", encoded(offer.name()))) {
                                             (shown_version(offer).as_deref().unwrap_or_else(|| offer.name()))
                                         }
+                                        @if let Some(version) = shown_version(offer) { (pre_release_mark(&version)) }
                                         @if offer.deprecated() { " " span.badge.warn { "deprecated" } }
                                     }
                                     td { (offer.channels().collect::<Vec<_>>().join(", ")) }
@@ -167,7 +230,7 @@ pub(super) fn side(package: &CatalogPackage, details: Option<&BundleDetails>, fa
         ("Maturity", &facts.maturity),
         ("Provider", &facts.provider),
         ("Support", &facts.support),
-        ("Created", &facts.created_at),
+        ("Created", facts.created_at.split('T').next().unwrap_or_default()),
         ("Minimum Kubernetes", &facts.min_kube_version),
         ("Categories", &facts.categories.join(", ")),
         ("Keywords", &facts.keywords.join(", ")),
@@ -198,7 +261,7 @@ pub(super) fn side(package: &CatalogPackage, details: Option<&BundleDetails>, fa
             }
             @if !details.related_images.is_empty() {
                 details {
-                    summary { (details.related_images.len()) " related images" }
+                    summary { (counted(details.related_images.len(), "related image")) }
                     ul { @for image in &details.related_images { li { code { (image.image) } } } }
                 }
             }

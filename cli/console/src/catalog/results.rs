@@ -1,14 +1,13 @@
 //! Results of the list of packages.
 
 use maud::{Markup, html};
+use olm_cli_core::output::counted;
 
 use super::facts::CAPABILITIES;
 use super::filter::{Filter, Installed, PAGE_SIZE};
-use super::package_path;
 use super::summary::Summary;
+use super::{package_path, pre_release_mark};
 
-/// Channels that an item shows.
-const CHANNELS: usize = 3;
 /// Keywords that an item shows.
 const KEYWORDS: usize = 5;
 
@@ -23,7 +22,7 @@ pub(super) fn results(
     let pages = found.len().div_ceil(PAGE_SIZE);
     let names = |package: &Summary| installed.and_then(|installed| installed.get(&package.name));
     html! {
-        p.count { (found.len()) @if found.len() == 1 { " package" } @else { " packages" } }
+        p.count { (counted(found.len(), "package")) }
         @if found.is_empty() {
             p.empty { "No package matches. " a href="/" { "Show all packages" } }
         }
@@ -56,22 +55,20 @@ fn item(package: &Summary, installed: Option<&Vec<String>>, name_catalog: bool) 
                 }
                 p.badges {
                     @if let Some(names) = installed {
-                        span.badge.good { "installed as " (names.join(", ")) }
+                        span.badge.good { "Installed" @if names.len() > 1 || names.first() != Some(&package.name) { " as " (names.join(", ")) } }
                     }
-                    @if package.deprecated { span.badge.warn { "deprecated" } }
-                    @if package.problem.is_some() { span.badge.bad { "cannot be read" } }
+                    @if package.deprecated { span.badge.warn { "Deprecated" } }
+                    @if package.problem.is_some() { span.badge.bad { "Cannot be read" } }
                 }
                 p.about { (package.problem.as_deref().unwrap_or(&package.description)) }
                 dl.facts {
-                    @for channel in package.channels.iter().take(CHANNELS) {
+                    @if let Some(channel) = package.channels.first() {
                         div {
                             dt { (channel.name) }
-                            dd.struck[channel.deprecated] { (channel.version) }
+                            dd.struck[channel.deprecated] { (channel.version) (pre_release_mark(&channel.version)) }
                         }
                     }
-                    @if package.channels.len() > CHANNELS {
-                        div { dt { "more" } dd { (package.channels.len() - CHANNELS) " channels" } }
-                    }
+                    @if package.channels.len() > 1 { div { dt { "channels" } dd { (package.channels.len()) } } }
                     div { dt { "versions" } dd { (package.bundles) } }
                     @if let Some(level) = package.capability {
                         div { dt { "level" } dd { (level) " " (CAPABILITIES[usize::from(level - 1)]) } }

@@ -25,7 +25,7 @@ fn word_rank(package: &Summary, word: &str) -> Option<u32> {
         Some(1)
     } else if package.name.contains(word) || title.contains(word) {
         Some(2)
-    } else if has(&package.keywords) || has(&package.kinds) {
+    } else if has(&package.keywords) || has(&package.apis) {
         Some(3)
     } else if package.provider.to_lowercase().contains(word) || has(&package.categories) {
         Some(4)
@@ -46,7 +46,7 @@ mod tests {
             provider: "Example Inc".into(),
             description: "Lights for Rooms".into(),
             keywords: vec!["LED".into()],
-            kinds: vec!["Bulb".into()],
+            apis: vec!["Bulb".into()],
             ..Summary::default()
         };
         for (query, expected) in [

@@ -1,8 +1,10 @@
-//! Pages that change an installed extension: upgrade, rollback, uninstallation. First the plan, then the write
+//! Pages that change an installed extension: approval, upgrade, rollback, uninstallation. First the plan, then the write
 //! (docs/design/console.md#changes-of-an-extension).
 //!
 //! [`planned`] computes the plan with the functions of the commands. [`page`] shows it and receives the form.
 
+mod configure;
+mod difference;
 mod page;
 mod planned;
 #[cfg(test)]
@@ -12,12 +14,13 @@ use axum::Router;
 use axum::routing::{get, post};
 use serde::Deserialize;
 
+pub(super) use self::configure::form as configuration;
 use super::app::App;
 
 const PATH: &str = "/extensions/{name}/{action}";
 
 pub(super) fn routes() -> Router<App> {
-    Router::new().route(PATH, get(page::page))
+    Router::new().route(PATH, get(page::page)).route("/extensions/{name}/uninstalled", get(page::uninstalled))
 }
 
 pub(super) fn changes() -> Router<App> {
@@ -27,7 +30,11 @@ pub(super) fn changes() -> Router<App> {
 /// Change of an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
+    /// Approval of the waiting plan.
+    Approve,
     Upgrade,
+    /// Change of channels, version range and settings.
+    Configure,
     Rollback,
     Uninstall,
 }
@@ -35,13 +42,17 @@ enum Action {
 impl Action {
     /// Action with the last segment of a path. `None` if there is no such page.
     fn of_path(segment: &str) -> Option<Self> {
-        [Self::Upgrade, Self::Rollback, Self::Uninstall].into_iter().find(|one| one.as_str() == segment)
+        [Self::Approve, Self::Upgrade, Self::Configure, Self::Rollback, Self::Uninstall]
+            .into_iter()
+            .find(|one| one.as_str() == segment)
     }
 
     /// Command, and last segment of the path.
     fn as_str(self) -> &'static str {
         match self {
+            Self::Approve => "approve",
             Self::Upgrade => "upgrade",
+            Self::Configure => "configure",
             Self::Rollback => "rollback",
             Self::Uninstall => "uninstall",
         }
@@ -49,7 +60,9 @@ impl Action {
 
     fn label(self) -> &'static str {
         match self {
+            Self::Approve => "Approve",
             Self::Upgrade => "Upgrade",
+            Self::Configure => "Configure",
             Self::Rollback => "Roll back",
             Self::Uninstall => "Uninstall",
         }
@@ -63,10 +76,18 @@ struct Request {
     /// Target: a version, [`LATEST`] or [`REQUESTED`] of an upgrade, a revision or version of a rollback. Empty for the
     /// default.
     to: String,
+    /// Channels of a new configuration, separated by commas. Empty for all.
+    channels: String,
+    /// Version range of a new configuration. Empty for any version.
+    range: String,
+    /// Settings of a new configuration, as YAML. Empty for none.
+    settings: String,
     /// `yes` to keep CRDs and custom resources.
     keep_crds: String,
     /// Digest of the plan that the user saw.
     previewed: String,
+    /// Name of the extension, typed to confirm that custom resources are deleted.
+    confirm: String,
 }
 
 /// Upgrade target: remove the version range.

@@ -6,12 +6,13 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Form};
 use maud::{Markup, html};
 
+use super::difference::{attention, attention_markup, objects, whole};
 use super::planned::Planned;
 use super::{Action, LATEST, REQUESTED, Request};
 use crate::app::{App, Console};
 use crate::extensions::{cluster_of, path, trail};
 use crate::install::{detached, permissions};
-use crate::page::{Page, PageError, Section, visible};
+use crate::page::{Page, PageError, Section, visible, without_flags};
 use crate::visitor::Visitor;
 
 /// Limit of shown lines of a difference.
@@ -52,18 +53,24 @@ pub(super) async fn apply(
         let planned = Planned::read(console, visitor, &name, action, &request).await?;
         let shown = |why| markup(console, visitor, &name, action, &request, &planned, why);
         if planned.digest() != request.previewed {
-            let why = "The plan has changed since it was shown, and nothing was written. Check the new plan.";
+            let why = "The plan has changed since it was shown, so nothing was written. Check the new plan.";
             return Ok(Err((StatusCode::CONFLICT, shown(Some(why)))));
+        }
+        if !planned.endangered.is_empty() && request.confirm.trim() != name {
+            let why = "Nothing was written: type the name of the extension to delete its custom resources.";
+            return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, shown(Some(why)))));
         }
         if planned.refusal.is_some() || planned.is_unchanged {
             return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, shown(None))));
         }
         let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
         planned.write(cluster, None, session).await?;
-        // Without finalizers the extension is deleted at once. An error of this read is not a failure of the write.
-        let is_gone =
-            action == Action::Uninstall && matches!(cluster.find_extension(&name, session).await, Ok(None));
-        Ok(Ok(if is_gone { "/extensions".to_owned() } else { path(&name) }))
+        // The extension may be gone before the browser asks for its page.
+        let kept = if request.keep_crds == "yes" { "?keep_crds=yes" } else { "" };
+        Ok(Ok(match action {
+            Action::Uninstall => format!("{}/uninstalled{kept}", path(&name)),
+            _ => path(&name),
+        }))
     });
     Ok(match result.await? {
         Ok(address) => Redirect::to(&address).into_response(),
@@ -71,6 +78,40 @@ pub(super) async fn apply(
             Page::new(Section::Extensions, title, body).with_status(status).into_response()
         }
     })
+}
+
+/// Page after an uninstallation, which exists whether the extension is gone or not.
+///
+/// # Errors
+/// The name is invalid, or the cluster cannot be read.
+pub(super) async fn uninstalled(
+    State(console): State<App>,
+    Extension(visitor): Extension<Visitor>,
+    Path(name): Path<String>,
+    Query(request): Query<Request>,
+) -> Result<Page, PageError> {
+    let title = format!("Uninstalling {name}");
+    let body = detached(console, visitor, async move |console, visitor| {
+        let cluster = cluster_of(visitor, &name)?;
+        let left = cluster.find_extension(&name, &console.session).await?;
+        let kept = request.keep_crds == "yes";
+        Ok(html! {
+            p.trail { a href="/extensions" { "Extensions" } }
+            @match left {
+                Some(_) => {
+                    h1 { "Uninstalling " (name) }
+                    p { "OLM deletes the objects of the extension. Follow it on " a href=(path(&name)) { "its page" } "." }
+                },
+                None => {
+                    h1 { (name) " is uninstalled" }
+                    p { "The extension is gone. OLM may still delete some of its objects." }
+                },
+            }
+            @if kept { p { "The CustomResourceDefinitions and all custom resources are kept." } }
+            p { a href="/extensions" { "All extensions" } }
+        })
+    });
+    Ok(Page::new(Section::Extensions, title, body.await?))
 }
 
 fn known(action: &str) -> Result<Action, PageError> {
@@ -94,19 +135,24 @@ fn markup(
         @if let Some(problem) = problem { p.notice.bad role="alert" { (problem) } }
         @for fact in &planned.facts { p { (fact) } }
         @if !choice.is_empty() {
-            form.choice method="get" action=(address) {
-                (planned.choice)
-                button.quiet type="submit" { "Show plan" }
+            @if action == Action::Configure {
+                details { summary { "Change the configuration" } form.install method="get" action=(address) { (planned.choice) } }
+            } @else {
+                form.choice method="get" action=(address) {
+                    (planned.choice)
+                    button.quiet type="submit" { "Show plan" }
+                }
             }
         }
-        @if let Some(refusal) = &planned.refusal { p.notice.bad role="alert" { (refusal) } }
-        @for warning in &planned.warnings { p.notice { (warning) } }
+        @if let Some(refusal) = &planned.refusal { p.notice.bad role="alert" { (without_flags(refusal)) } }
+        @for warning in &planned.warnings { p.notice { (without_flags(warning)) } }
+        (attention_markup(&attention(planned.diff(), &planned.endangered)))
         h2 { "Plan" }
-        pre #plan tabindex="0" role="region" aria-label="Plan" { (lines(&planned.text)) }
+        pre #plan tabindex="0" role="region" aria-label="Plan" { (lines(&without_flags(&planned.text))) }
         @if let Some(diff) = planned.diff() {
+            (objects(diff))
             (permissions(&diff.permissions))
-            h2 { "Changes on the cluster" }
-            pre #diff tabindex="0" role="region" aria-label="Changes on the cluster" { (lines(&diff.text())) }
+            (whole(diff))
         }
         h2 { "Command line" }
         pre #command tabindex="0" role="region" aria-label="Command line" { (planned.command) }
@@ -117,8 +163,19 @@ fn markup(
                 (visitor.csrf_field())
                 input type="hidden" name="to" value=(request.to);
                 input type="hidden" name="keep_crds" value=(request.keep_crds);
+                @if action == Action::Configure {
+                    @for (name, value) in [("channels", &request.channels), ("range", &request.range), ("settings", &request.settings)] {
+                        input type="hidden" name=(name) value=(value);
+                    }
+                }
                 input type="hidden" name="previewed" value=(planned.digest());
-                button type="submit" data-apply { (action.label()) }
+                @if !planned.endangered.is_empty() {
+                    div.field.confirm {
+                        label for="confirm" { "To delete the custom resources, type " code { (name) } }
+                        input #confirm type="text" name="confirm" required pattern=(name.replace('.', "\\.")) autocomplete="off" spellcheck="false";
+                    }
+                }
+                button.danger[action == Action::Uninstall] type="submit" data-apply { (action.label()) }
             }
         }
     };
@@ -126,11 +183,11 @@ fn markup(
 }
 
 /// Lines with the class of their change.
-fn lines(text: &str) -> Markup {
+pub(super) fn lines(text: &str) -> Markup {
     let all = text.lines().count();
     html! {
         @for line in text.lines().take(LINES) { span class=[class(line)] { (line) } "\n" }
-        @if all > LINES { strong { "and " (all - LINES) " more lines, which the command shows with --dry-run=server" } }
+        @if all > LINES { strong { "and " (all - LINES) " more lines, which the command line shows" } }
     }
 }
 
@@ -152,7 +209,7 @@ pub(super) fn class(line: &str) -> Option<&'static str> {
 
 /// Select with the targets of an upgrade.
 pub(super) fn target_choice(selected: &str, versions: &[String]) -> Markup {
-    let fixed = [(REQUESTED, "what the extension requests now"), (LATEST, "any version, now and later")];
+    let fixed = [(REQUESTED, "As the extension requests now"), (LATEST, "Newest, now and later")];
     let versions = versions.iter().map(|version| (version.as_str(), version.as_str()));
     html! {
         div {

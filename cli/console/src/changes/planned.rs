@@ -6,14 +6,16 @@ use std::time::Duration;
 use maud::Markup;
 use olm_api::ClusterExtension;
 use olm_cli_core::bundle_source::BundleFiles;
-use olm_cli_core::change::{DryRun, WriteResult, WrittenObject};
+use olm_cli_core::change::{self, DryRun, WriteResult, WrittenObject};
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_lifecycle::diff::Diff;
+use olm_cli_lifecycle::plan::approve::PreparedApproval;
 use olm_cli_lifecycle::resolve::{AllowedVersions, Resolver};
 use olm_cli_lifecycle::rollback::{PreparedRollback, RollbackRequest};
+use olm_cli_lifecycle::status::health::Hold;
 use olm_cli_lifecycle::status::observe::changeable_extension;
 use olm_cli_lifecycle::status::tree::installed;
 use olm_cli_lifecycle::uninstall::PlannedUninstall;
@@ -22,7 +24,7 @@ use olm_version::{Version, quote};
 use serde_json::json;
 
 use super::page::{keep_choice, target_choice};
-use super::{Action, LATEST, REQUESTED, Request};
+use super::{Action, LATEST, REQUESTED, Request, configure};
 use crate::app::Console;
 use crate::extensions::cluster_of;
 use crate::visitor::Visitor;
@@ -32,6 +34,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// Change that can be carried out.
 enum Change {
+    Approval(Box<PreparedApproval>),
     Upgrade(Box<PreparedUpgrade>),
     Rollback(Box<PreparedRollback>),
     Uninstall(Box<PlannedUninstall>),
@@ -51,6 +54,8 @@ pub(super) struct Planned {
     pub(super) refusal: Option<String>,
     /// Command line of the same change.
     pub(super) command: String,
+    /// CRDs whose custom resources are deleted, or may be.
+    pub(super) endangered: Vec<String>,
     /// `true` if there is nothing to write.
     pub(super) is_unchanged: bool,
 }
@@ -80,7 +85,9 @@ impl Planned {
         let (access, session) = (visitor.access(), &console.session);
         let context = Context { cluster, access, session, console, name };
         let mut planned = match action {
+            Action::Approve => context.approve().await?,
             Action::Upgrade => context.upgrade(&request.to).await?,
+            Action::Configure => context.configure(request).await?,
             Action::Rollback => context.rollback(&request.to).await?,
             Action::Uninstall => context.uninstall(request.keep_crds == "yes").await?,
         };
@@ -103,6 +110,7 @@ impl Planned {
         session: &Session,
     ) -> Result<WrittenObject, CliError> {
         match &self.change {
+            Change::Approval(approval) => approval.carry_out(cluster, dry_run, session).await,
             Change::Upgrade(upgrade) => upgrade.carry_out(cluster, dry_run, session).await,
             Change::Rollback(rollback) => rollback.carry_out(cluster, dry_run, session).await,
             Change::Uninstall(plan) => plan.carry_out(cluster, LIMIT, dry_run, session).await,
@@ -112,6 +120,7 @@ impl Planned {
     /// The extension as read.
     fn live(&self) -> &ClusterExtension {
         match &self.change {
+            Change::Approval(approval) => &approval.live,
             Change::Upgrade(upgrade) => &upgrade.live,
             Change::Rollback(rollback) => &rollback.live,
             Change::Uninstall(plan) => &plan.extension,
@@ -121,6 +130,7 @@ impl Planned {
     /// Predicted changes of objects, if known.
     pub(super) fn diff(&self) -> Option<&Diff> {
         match &self.change {
+            Change::Approval(approval) => approval.diff(),
             Change::Upgrade(upgrade) => upgrade.diff.as_ref()?.as_ref().ok(),
             Change::Rollback(rollback) => rollback.diff.as_ref().ok(),
             Change::Uninstall(_) => None,
@@ -132,7 +142,7 @@ impl Planned {
         let choice = match &self.change {
             Change::Upgrade(upgrade) => Some(&upgrade.choice),
             Change::Rollback(rollback) => Some(&rollback.choice),
-            Change::Uninstall(_) => None,
+            Change::Approval(_) | Change::Uninstall(_) => None,
         };
         let chosen = choice.map(|choice| (choice.bundle.as_str(), choice.image.as_str()));
         digest(
@@ -152,6 +162,28 @@ pub(super) fn digest(live: &ClusterExtension, chosen: Option<(&str, &str)>, text
 impl Context<'_> {
     async fn bundle(&self, image: &str) -> Result<Arc<BundleFiles>, CliError> {
         self.console.bundles.read(image, self.access, self.session).await
+    }
+
+    async fn approve(&self) -> Result<Planned, CliError> {
+        let Self { cluster, access, session, name, .. } = *self;
+        let approval = PreparedApproval::read(cluster, name, access, session).await?;
+        let digest = approval.digest();
+        Ok(Planned {
+            choice: Markup::default(),
+            facts: vec![
+                "operator-controller applies exactly this plan after the approval. Any later change makes a new plan, which \
+                 waits again."
+                    .to_owned(),
+            ],
+            // The difference has a section of its own.
+            text: approval.heading(),
+            warnings: Vec::new(),
+            refusal: approval.refusal().map(|error| error.to_string()),
+            command: format!("olm approve {name} --digest {digest}"),
+            endangered: Vec::new(),
+            is_unchanged: false,
+            change: Change::Approval(Box::new(approval)),
+        })
     }
 
     async fn upgrade(&self, to: &str) -> Result<Planned, CliError> {
@@ -184,6 +216,36 @@ impl Context<'_> {
             warnings,
             refusal: upgrade.refusal().map(|error| error.to_string()),
             command: format!("olm upgrade {name}{}", target.flags()),
+            endangered: Vec::new(),
+            is_unchanged: false,
+            change: Change::Upgrade(Box::new(upgrade)),
+        })
+    }
+
+    async fn configure(&self, form: &Request) -> Result<Planned, CliError> {
+        let Self { cluster, access, session, name, .. } = *self;
+        let live = changeable_extension(cluster, name, session).await?;
+        let desired = configure::desired(&live, form)?;
+        let controller = &ControllerArgs::read(cluster, session).await?;
+        let sources = ["cluster".to_owned()];
+        let resolver = Resolver::read(controller, &desired, &sources, access, session).await?;
+        let choice = resolver.choose(&desired)?;
+        let patch = change::merge_patch(&serde_json::to_value(&live)?, &serde_json::to_value(&desired)?);
+        let request = UpgradeRequest { cluster, controller, session };
+        let facts = vec![pin(&desired)];
+        let upgrade =
+            request.prepare(live, desired, choice, async |image: &str| self.bundle(image).await).await?;
+        let unknown = |why| format!("cannot predict the changes of the bundle: {why}");
+        let warnings = upgrade.warnings(false).into_iter().chain(upgrade.unknown().map(unknown)).collect();
+        let patch = patch.map(|patch| patch.to_string()).unwrap_or_default().replace('\'', "'\\''");
+        Ok(Planned {
+            choice: configure::fields(form),
+            facts,
+            text: upgrade.text(&[]),
+            warnings,
+            refusal: upgrade.refusal().map(|error| error.to_string()),
+            command: format!("kubectl patch clusterextension {name} --type merge -p '{patch}'"),
+            endangered: Vec::new(),
             is_unchanged: false,
             change: Change::Upgrade(Box::new(upgrade)),
         })
@@ -208,6 +270,7 @@ impl Context<'_> {
             warnings: rollback.note.iter().chain(&rollback.warnings).cloned().collect(),
             refusal: refusal.map(|error| error.to_string()),
             command: format!("olm rollback {name}{target}"),
+            endangered: Vec::new(),
             is_unchanged: false,
             change: Change::Rollback(Box::new(rollback)),
         })
@@ -225,6 +288,7 @@ impl Context<'_> {
             warnings: uninstall.notes.clone(),
             refusal: plan.blocked().map(|error| error.to_string()),
             command: format!("olm uninstall {name}{flag}"),
+            endangered: plan.endangered().map(str::to_owned).collect(),
             is_unchanged: false,
             change: Change::Uninstall(Box::new(uninstall)),
         })
@@ -299,14 +363,19 @@ fn is_pinned(live: &ClusterExtension) -> bool {
     range(live).is_some_and(|version| Version::parse(version).is_ok())
 }
 
-/// Sentence about the upgrades that operator-controller makes by itself.
+/// Sentence about the upgrades that operator-controller makes by itself, and what holds them.
 pub(super) fn pin(live: &ClusterExtension) -> String {
-    let automatic = "operator-controller upgrades the extension by itself";
-    match range(live) {
-        None => format!("{automatic}: spec.source.catalog.version is not set."),
-        Some(version) if is_pinned(live) => {
-            format!("spec.source.catalog.version pins the extension to {}.", quote(version))
+    let automatic = match Hold::all(live).first() {
+        None => "OLM upgrades the extension by itself",
+        Some(_) => {
+            "Upgrades wait at present: see the page of the extension. Otherwise, OLM upgrades the extension by itself"
         }
-        Some(version) => format!("{automatic} within spec.source.catalog.version {}.", quote(version)),
+    };
+    match range(live) {
+        None => format!("{automatic}, to any new version of its channels."),
+        Some(version) if is_pinned(live) => {
+            format!("The extension stays at version {version}: OLM does not upgrade it.")
+        }
+        Some(version) => format!("{automatic}, within the range {}.", quote(version)),
     }
 }

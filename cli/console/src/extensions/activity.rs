@@ -7,7 +7,7 @@ use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::ResourceExt;
 use kube::api::{Api, ListParams, LogParams};
-use olm_cli_core::output::qualified;
+use olm_cli_core::output::{counted, qualified};
 use olm_cli_core::source::ClusterConnection;
 use olm_cli_lifecycle::status::observe::{Live, Observed, ObservedRevision};
 use olm_runtime::cluster::{describe, within};
@@ -29,7 +29,7 @@ const REVISIONS: usize = 4;
 /// Limit of Events of one call.
 const READ_EVENTS: u32 = 500;
 /// Limit of shown Events.
-const SHOWN_EVENTS: usize = 30;
+const SHOWN_EVENTS: usize = 200;
 /// Limit of Deployments whose pods are read.
 const DEPLOYMENTS: usize = 4;
 /// Limit of pods of one Deployment that are read.
@@ -37,9 +37,8 @@ const READ_PODS: u32 = 20;
 /// Limits of pods of one Deployment, and of containers of one pod, whose logs are shown.
 const SHOWN_PODS: usize = 2;
 const SHOWN_CONTAINERS: usize = 3;
-/// Limits of the lines and bytes of a log.
-const LINES: i64 = 20;
-const BYTES: i64 = 16 << 10;
+/// Limit of the bytes of a log.
+const BYTES: i64 = 64 << 10;
 
 /// Activity around an extension.
 #[derive(Debug, Default)]
@@ -71,15 +70,29 @@ struct Workload {
     selector: String,
 }
 
+/// What a page shows of the activity.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Wanted {
+    pub(super) events: bool,
+    /// Number of lines of each log. 0 for no logs.
+    pub(super) lines: i64,
+}
+
 impl Activity {
-    pub(super) async fn read(cluster: &ClusterConnection, observed: &Observed) -> Self {
+    pub(super) async fn read(cluster: &ClusterConnection, observed: &Observed, wanted: Wanted) -> Self {
         let mut activity = Self::default();
         let reads = async {
-            activity.read_events(cluster, observed).await;
-            activity.read_logs(cluster, &workloads(observed)).await;
+            if wanted.events {
+                activity.read_events(cluster, observed).await;
+            }
+            if wanted.lines > 0 {
+                activity.read_logs(cluster, &workloads(observed), wanted.lines).await;
+            }
         };
         if timeout(TOTAL, reads).await.is_err() {
-            activity.notes.push(format!("the rest: no answer within {} s", TOTAL.as_secs()));
+            activity
+                .notes
+                .push(format!("Not all Events and logs are shown: no answer within {} s.", TOTAL.as_secs()));
         }
         activity
     }
@@ -112,17 +125,23 @@ impl Activity {
         let (found, problem) = match within(DEADLINE, api.list(&listed.limit(READ_EVENTS))).await {
             Ok(found) => {
                 let is_cut = found.metadata.continue_.is_some_and(|rest| !rest.is_empty());
-                let more = || format!("there are more than {READ_EVENTS}");
+                let more = || {
+                    format!(
+                        "Namespace {namespace} has more than {READ_EVENTS} Events, of which not all are shown."
+                    )
+                };
                 (found.items, is_cut.then(more))
             }
-            Err(error) => (Vec::new(), Some(describe(&error))),
+            Err(error) => {
+                let why = format!("The Events of namespace {namespace} cannot be read: {}", describe(&error));
+                (Vec::new(), Some(why))
+            }
         };
-        let note = problem.map(|problem| format!("Events of namespace {namespace}: {problem}"));
-        self.notes.extend(note.filter(|note| !self.notes.contains(note)));
+        self.notes.extend(problem.filter(|note| !self.notes.contains(note)));
         found
     }
 
-    async fn read_logs(&mut self, cluster: &ClusterConnection, workloads: &[Workload]) {
+    async fn read_logs(&mut self, cluster: &ClusterConnection, workloads: &[Workload], lines: i64) {
         let mut containers = Vec::new();
         for Workload { namespace, name, selector } in workloads {
             let api: Api<Pod> = Api::namespaced(cluster.client().clone(), namespace);
@@ -130,20 +149,23 @@ impl Activity {
             match within(DEADLINE, api.list(&listed)).await {
                 Ok(found) => containers.extend(self::containers(found.items)),
                 Err(error) => {
-                    self.notes.push(format!("Pods of Deployment {namespace}/{name}: {}", describe(&error)));
+                    self.notes.push(format!(
+                        "The pods of Deployment {namespace}/{name} cannot be read: {}",
+                        describe(&error)
+                    ));
                 }
             }
         }
-        let reads = containers.into_iter().map(|log| read_log(cluster, log));
+        let reads = containers.into_iter().map(|log| read_log(cluster, log, lines));
         self.logs = stream::iter(reads).buffered(CONCURRENT).collect().await;
     }
 }
 
-async fn read_log(cluster: &ClusterConnection, log: Log) -> Log {
+async fn read_log(cluster: &ClusterConnection, log: Log, lines: i64) -> Log {
     let api: Api<Pod> = Api::namespaced(cluster.client().clone(), &log.namespace);
     let params = LogParams {
         container: Some(log.container.clone()),
-        tail_lines: Some(LINES),
+        tail_lines: Some(lines),
         limit_bytes: Some(BYTES),
         ..LogParams::default()
     };
@@ -191,7 +213,7 @@ fn state(status: &ContainerStatus) -> Option<String> {
     let ended = state.and_then(|state| state.terminated.as_ref()).map(|ended| {
         format!("{}, exit code {}", ended.reason.as_deref().unwrap_or("ended"), ended.exit_code)
     });
-    let restarts = (status.restart_count > 0).then(|| format!("{} restarts", status.restart_count));
+    let restarts = (status.restart_count > 0).then(|| counted(status.restart_count as usize, "restart"));
     let texts: Vec<String> = [waiting, ended, restarts].into_iter().flatten().collect();
     (!texts.is_empty()).then(|| cut(&texts.join(", ")).into_owned())
 }
@@ -270,6 +292,31 @@ pub(super) fn time(event: &Event) -> Option<String> {
     last.max(micro).or(created).map(|time| time.to_string())
 }
 
+/// Equal Events, which differ in their time only.
+#[derive(Debug)]
+pub(super) struct EventGroup<'a> {
+    /// Newest one.
+    pub(super) newest: &'a Event,
+    pub(super) count: i64,
+}
+
+/// Events without repetitions, newest first.
+pub(super) fn grouped(events: &[Event]) -> Vec<EventGroup<'_>> {
+    let mut groups: Vec<EventGroup<'_>> = Vec::new();
+    for event in events {
+        let times = i64::from(event.count.unwrap_or(1).max(1));
+        let is_same = |group: &&mut EventGroup<'_>| {
+            let known = group.newest;
+            subject(known) == subject(event) && known.reason == event.reason && known.message == event.message
+        };
+        match groups.iter_mut().find(is_same) {
+            Some(group) => group.count += times,
+            None => groups.push(EventGroup { newest: event, count: times }),
+        }
+    }
+    groups
+}
+
 /// Object of the Event, such as `Pod ns/name`.
 pub(super) fn subject(event: &Event) -> String {
     let object = &event.involved_object;
@@ -319,6 +366,18 @@ mod tests {
         assert_eq!(of("Deployment", json!({"a": "b", "c": "d"})).as_deref(), Some("a=b,c=d"));
         assert_eq!(of("Deployment", json!({})), None);
         assert_eq!(of("DaemonSet", json!({"a": "b"})), None);
+    }
+
+    #[test]
+    fn equal_events_are_one_row_with_their_number() {
+        let event = |reason: &str, count: Option<i32>| -> Event {
+            let object = json!({"metadata": {}, "involvedObject": {"kind": "Pod", "name": "a"}, "reason": reason, "message": "m", "count": count});
+            serde_json::from_value(object).unwrap()
+        };
+        let all = [event("BackOff", Some(3)), event("Pulled", None), event("BackOff", None)];
+        let groups: Vec<_> =
+            grouped(&all).iter().map(|group| (group.newest.reason.clone().unwrap(), group.count)).collect();
+        assert_eq!(groups, [("BackOff".to_owned(), 4), ("Pulled".to_owned(), 1)]);
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Pages of ClusterExtensions: list, live tree, reasons of the resolver.
 
 mod activity;
+mod cause;
 mod follow;
+mod list;
 mod list_page;
+mod object;
 mod page;
+mod tab;
 mod tree;
 mod verdict;
 mod why;
@@ -20,6 +24,9 @@ use olm_cli_core::source::ClusterConnection;
 use olm_version::quote;
 
 pub(super) use self::follow::Followers;
+use self::tab::Tab;
+pub(super) use self::tree::age;
+pub(super) use self::verdict::class as verdict_class;
 use super::app::App;
 use super::catalog::encoded;
 use super::visitor::Visitor;
@@ -28,10 +35,18 @@ use super::visitor::Visitor;
 const LONGEST_TEXT: usize = 2048;
 
 pub(super) fn routes() -> Router<App> {
-    Router::new()
+    let mut router = Router::new()
         .route("/extensions", get(list_page::page))
-        .route("/extensions/{name}", get(page::page))
-        .route("/extensions/{name}/why", get(why::page))
+        .route("/extensions/{name}/why", get(why::page));
+    for tab in Tab::ALL {
+        let slash = if tab.segment().is_empty() { "" } else { "/" };
+        let path = format!("/extensions/{{name}}{slash}{}", tab.segment());
+        let page = async move |state, visitor, path, query, selected| {
+            page::page(tab, state, visitor, path, query, selected).await
+        };
+        router = router.route(&path, get(page));
+    }
+    router
 }
 
 /// Path of an extension's page.
@@ -43,7 +58,7 @@ pub(super) fn path(name: &str) -> String {
 ///
 /// # Errors
 /// The console uses no cluster.
-fn cluster(visitor: &Visitor) -> Result<&Arc<ClusterConnection>, CliError> {
+pub(super) fn cluster(visitor: &Visitor) -> Result<&Arc<ClusterConnection>, CliError> {
     let none = "the console uses no cluster: start it with --catalog cluster to show extensions";
     visitor.cluster().ok_or_else(|| CliError::no_candidate(none))
 }
@@ -64,7 +79,7 @@ pub(super) fn cluster_of<'a>(
 }
 
 /// First [`LONGEST_TEXT`] characters of a text that the API server does not limit.
-fn cut(text: &str) -> Cow<'_, str> {
+pub(super) fn cut(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(LONGEST_TEXT) {
         Some((end, _)) => Cow::Owned(format!("{}…", &text[..end])),
         None => Cow::Borrowed(text),

@@ -1,49 +1,81 @@
 //! Markup of an extension's state: conditions, revisions, phases, objects, history. Pure.
 
+use std::borrow::Cow;
+
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
 use olm_api::Condition;
+use olm_api::conditions::reasons;
 use olm_cli_core::output::qualified;
 use olm_cli_lifecycle::history::Record;
 use olm_cli_lifecycle::status::age;
-use olm_cli_lifecycle::status::health::Health;
+use olm_cli_lifecycle::status::health::{Health, Hold};
 use olm_cli_lifecycle::status::objects::{ObjectState, ObjectStatus, PhaseProgress, PhaseState};
 use olm_cli_lifecycle::status::text::{progress, requested, shown, stage};
 use olm_cli_lifecycle::status::tree::{ExtensionState, RevisionState, RolloutStage};
 
+use super::object::key;
+use super::tab::Tab;
 use super::{cut, path};
+use crate::catalog::{encoded, pre_release_mark};
 
 /// Most ready objects of a phase that are listed without a click.
 const SHOWN: usize = 10;
 
 /// Time since `at`, with the time itself as title.
-pub(super) fn age(now: Timestamp, at: Option<&str>, suffix: &str) -> Markup {
+pub(crate) fn age(now: Timestamp, at: Option<&str>, suffix: &str) -> Markup {
     let text = age::age(now, at);
-    html! { @if !text.is_empty() { time datetime=[at] title=[at] { (text) (suffix) } } }
+    html! { @if !text.is_empty() { time datetime=[at] title=[at] data-suffix=(suffix) { (text) (suffix) } } }
 }
 
-pub(super) fn health(state: &ExtensionState) -> Markup {
-    let class = match state.health {
-        Health::Healthy => "badge good",
+/// Class and icon of a health. A held change is no failure.
+fn look(state: &ExtensionState) -> (&'static str, &'static str) {
+    match state.health {
+        _ if state.is_held() => ("badge warn", "⏸"),
+        Health::Healthy => ("badge good", "✓"),
         Health::Degraded | Health::Retrying | Health::Stalled | Health::Misconfigured | Health::Blocked => {
-            "badge bad"
+            ("badge bad", "✕")
         }
         Health::Pending | Health::Installing | Health::Repairing | Health::Upgrading | Health::Deleting => {
-            "badge warn"
+            ("badge warn", "↻")
         }
-    };
+    }
+}
+
+/// Health as icon and word.
+pub(super) fn health(state: &ExtensionState) -> Markup {
+    let (class, icon) = look(state);
     html! {
-        span class=(class) { (format!("{:?}", state.health)) }
+        span class=(class) { span aria-hidden="true" { (icon) } " " (health_word(state)) }
         @if !state.up_to_date { " " span.soft { "not reconciled since the last change" } }
     }
 }
 
-/// Facts and holds of the extension.
+/// Health in one word. An extension that is blocked on purpose waits.
+pub(super) fn health_word(state: &ExtensionState) -> String {
+    if state.is_held() { "Waiting".to_owned() } else { format!("{:?}", state.health) }
+}
+
+/// Health and versions, on one line.
+pub(super) fn status(state: &ExtensionState) -> Markup {
+    html! {
+        p.status {
+            (health(state))
+            @match &state.installed {
+                Some(bundle) => span { "version " strong { (bundle.version) } },
+                None => span { "nothing installed" },
+            }
+            @if let Some(version) = &state.available_version { span { (version) " is available" (pre_release_mark(version)) } }
+            span.soft { "requests " (requested(state)) }
+        }
+    }
+}
+
+/// Facts of the extension.
 pub(super) fn summary(state: &ExtensionState) -> Markup {
     html! {
         dl.pairs {
-            dt { "Health" } dd { (health(state)) }
-            dt { "Package" } dd { (state.package) }
+            dt { "Package" } dd { a href=(format!("/find?q={}", encoded(&state.package))) { (state.package) } }
             dt { "Namespace" } dd { (state.namespace) }
             dt { "Installed" }
             dd {
@@ -58,8 +90,33 @@ pub(super) fn summary(state: &ExtensionState) -> Markup {
                 dt { "Adopted" } dd { "from the upstream Helm applier, by " (revision) }
             }
         }
-        @for hold in &state.holds { p.notice { strong { "Held by " (hold.by) ". " } (hold.message) } }
     }
+}
+
+/// Holds on upgrades, with the way to release them.
+pub(super) fn holds(state: &ExtensionState) -> Markup {
+    let approval = |hold: &Hold| hold.by == reasons::APPROVAL_REQUIRED;
+    html! {
+        @for hold in &state.holds {
+            div.notice.held {
+                strong { (held_by(&hold.by)) ". " } (hold.message)
+                @if approval(hold) {
+                    p { a.button href=(format!("{}/approve", path(&state.name))) { "Review and approve" } }
+                }
+            }
+        }
+    }
+}
+
+/// Hold in words.
+pub(super) fn held_by(by: &str) -> Cow<'_, str> {
+    Cow::Borrowed(match by {
+        reasons::APPROVAL_REQUIRED => "Waits for your approval",
+        reasons::OUTSIDE_WINDOW => "Waits for its upgrade window",
+        reasons::OPERATOR_NOT_UPGRADEABLE => "The operator does not allow the upgrade now",
+        "Paused" => "Paused",
+        other => return Cow::Owned(format!("Held back ({other})")),
+    })
 }
 
 pub(super) fn conditions(conditions: &[Condition], now: Timestamp) -> Markup {
@@ -95,12 +152,15 @@ pub(super) fn revisions(state: &ExtensionState, now: Timestamp) -> Markup {
         section aria-labelledby="revisions" {
             h2 #revisions { "Revisions" }
             @if live().next().is_none() { p.soft { "There is no active revision." } }
-            @for revision in live() { (self::revision(revision, now)) }
+            @for revision in live() { (self::revision(revision, state, now)) }
         }
     }
 }
 
-fn revision(revision: &RevisionState, now: Timestamp) -> Markup {
+fn revision(revision: &RevisionState, state: &ExtensionState, now: Timestamp) -> Markup {
+    // Objects of a normal rollout are not ready yet, which is no error.
+    let is_normal = matches!(revision.stage, RolloutStage::New | RolloutStage::RollingOut)
+        && state.blocked_pods().is_none();
     let class = match revision.stage {
         RolloutStage::Succeeded => "badge good",
         RolloutStage::Retrying | RolloutStage::Blocked | RolloutStage::DeadlineExceeded => "badge bad",
@@ -109,15 +169,15 @@ fn revision(revision: &RevisionState, now: Timestamp) -> Markup {
     html! {
         details.revision id=(format!("revision-{}", revision.revision)) open {
             summary {
-                strong { (revision.name) } " " span class=(class) { (stage(revision)) } " " (revision.bundle) " "
+                strong { (revision.name) } " " span class=(class) { (stage(revision, &state.revisions)) } " " (revision.bundle) " "
                 span.soft { (age(now, revision.created.as_deref(), " ago")) }
             }
-            @if let Some(error) = &revision.error { p.notice.bad { (error) } }
+            @if let Some(error) = revision.error.as_ref().filter(|_| !is_normal) { p.notice.bad { (error) } }
             @if let Some(why) = &revision.unreadable { p.notice { "Its objects cannot be read: " (why) } }
             @if !revision.phases.is_empty() {
                 ul.tree {
                     @for (number, phase) in revision.phases.iter().enumerate() {
-                        li { (self::phase(phase, &format!("phase-{}-{number}", revision.revision))) }
+                        li { (self::phase(phase, &format!("phase-{}-{number}", revision.revision), &state.name, is_normal)) }
                     }
                 }
             }
@@ -125,7 +185,7 @@ fn revision(revision: &RevisionState, now: Timestamp) -> Markup {
     }
 }
 
-fn phase(phase: &PhaseState, id: &str) -> Markup {
+fn phase(phase: &PhaseState, id: &str, extension: &str, is_normal: bool) -> Markup {
     let class = match phase.progress {
         PhaseProgress::Complete => "badge good",
         PhaseProgress::Current => "badge warn",
@@ -136,27 +196,42 @@ fn phase(phase: &PhaseState, id: &str) -> Markup {
     let (first, rest) = settled.split_at(settled.len().min(SHOWN));
     html! {
         "Phase " strong { (phase.name) } " " span class=(class) { (progress(phase)) }
-        ul { @for one in unsettled.iter().chain(first) { (object(one)) } }
+        ul { @for one in unsettled.iter().chain(first) { (object(one, extension, is_normal)) } }
         @if !rest.is_empty() {
             details id=(id) {
                 summary { (rest.len()) " more ready" }
-                ul { @for one in rest { (object(one)) } }
+                ul { @for one in rest { (object(one, extension, is_normal)) } }
             }
         }
     }
 }
 
-fn object(object: &ObjectState) -> Markup {
+/// Object with the reasons for its state. Those of a normal rollout are hints, not errors.
+fn object(object: &ObjectState, extension: &str, is_normal: bool) -> Markup {
+    let is_expected = is_normal && matches!(object.state, ObjectStatus::NotReady | ObjectStatus::Missing);
     let class = match object.state {
+        _ if is_expected => "badge warn",
         ObjectStatus::Ready | ObjectStatus::HandedOver => "badge good",
         ObjectStatus::Collision | ObjectStatus::NotReady | ObjectStatus::NotServed => "badge bad",
         _ => "badge warn",
     };
+    let word = match object.state {
+        ObjectStatus::Missing if is_expected => "not created yet",
+        ObjectStatus::NotReady if is_expected => "starting",
+        state => state.as_str(),
+    };
+    let messages = object.messages.iter().filter(|_| object.state != ObjectStatus::Missing);
     html! {
         li {
-            span class=(class) { (object.state.as_str()) } " "
-            (object.kind) " " (qualified(&object.namespace, &object.name))
-            @for message in &object.messages { div.probe { (cut(message)) } }
+            span class=(class) { (word) } " "
+            @let shown = key(&object.kind, &object.namespace, &object.name);
+            a.plain href=(format!("{}?object={}", Tab::Objects.address(extension), encoded(&shown))) {
+                (object.kind) " " (qualified(&object.namespace, &object.name))
+            }
+            @for message in messages {
+                @let is_new = is_expected && message.contains(".status.conditions");
+                div.probe.soft[is_expected] { @if is_new { "has not reported its state yet" } @else { (cut(message)) } }
+            }
         }
     }
 }

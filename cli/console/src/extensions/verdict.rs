@@ -28,7 +28,7 @@ impl Upgradeable {
         };
         let found = status.and_then(|status| conditions::find(&status.conditions, UPGRADEABLE));
         let Some(condition) = found else {
-            return html! { p.soft { "operator-controller has not written a verdict on the next version of the cluster. " code { "olm cluster-check" } " computes it." } };
+            return html! { p.soft { "operator-controller has not written a verdict on the next version of the cluster. The page " a href="/cluster" { "Cluster" } " computes it." } };
         };
         let next = status.and_then(|status| status.platform.as_ref()?.next_version.as_deref());
         html! {
@@ -67,7 +67,8 @@ impl Upgradeable {
     }
 }
 
-fn class(result: &VerdictResult) -> &'static str {
+/// Class of a verdict.
+pub(crate) fn class(result: &VerdictResult) -> &'static str {
     match result {
         VerdictResult::Compatible | VerdictResult::Acknowledged => "badge good",
         VerdictResult::Blocking | VerdictResult::Invalid => "badge bad",

@@ -19,6 +19,9 @@ use crate::visitor::Visitor;
 /// Most bundles of one drawing. The number of edges grows with the square.
 const MOST: usize = 600;
 
+/// Most steps of a path that are named. The drawing has all.
+const STEPS: usize = 6;
+
 /// Upgrade graph of a package.
 ///
 /// # Errors
@@ -53,7 +56,7 @@ fn body(catalog: &str, package: &CatalogPackage, state: &GraphState) -> Result<M
         drawing(catalog, package, state, &Graph::decided(package, inputs)?)
     };
     Ok(html! {
-        p.trail { a href=(package_path(catalog, &package.name)) { (package.name) } " in catalog " (catalog) }
+        p.trail { a href="/" { "Packages" } " / " a href=(package_path(catalog, &package.name)) { (package.name) } }
         h1 { "Upgrade graph" }
         (form(catalog, package, state))
         (drawing)
@@ -115,7 +118,7 @@ fn drawing(catalog: &str, package: &CatalogPackage, state: &GraphState, graph: &
                 h2 { "Bundle" }
                 @match selected {
                     Some(node) => (details(&hint(graph, node))),
-                    None => p.soft { "Point at a version, or move the focus to it, to see its edges and the resolver's reason." },
+                    None => p.soft { "Point at a version, or move the focus to it, to see its upgrades and why it is chosen or not." },
                 }
             }
         }
@@ -129,6 +132,11 @@ fn choice(graph: &Graph) -> Markup {
     html! {
         p.result {
             @match (&decision.chosen, path) {
+                (_, Some(path)) if path.steps.len() > STEPS => {
+                    "Upgrade path of " (path.steps.len()) " steps: " (path.from)
+                    @for step in path.steps.iter().take(1) { " → " strong { (step.bundle) } }
+                    @for step in path.steps.iter().rev().take(1) { " → … → " strong { (step.bundle) } }
+                },
                 (_, Some(path)) => {
                     "Upgrade path: " (path.from)
                     @for step in &path.steps { " → " strong { (step.bundle) } }
@@ -138,7 +146,7 @@ fn choice(graph: &Graph) -> Markup {
                 (None, None) => { "The resolver finds no bundle." },
             }
         }
-        p.soft { "With default rules and this catalog only. operator-controller may have other rules and catalogs." }
+        p.soft { "Computed for this catalog alone and with the default settings of OLM. On a cluster with other catalogs or settings, the choice may differ." }
         @if let Some(error) = &decision.error { p.notice role="alert" { (error) } }
         @if let Some(stopped) = path.and_then(|path| path.stopped.as_ref()) { p.notice { "The path ends: " (stopped) } }
         @for note in &graph.notes { p.notice { (note) } }

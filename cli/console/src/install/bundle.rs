@@ -3,8 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use olm_cli_catalog::graph_decision::{DecisionInputs, GraphDecision};
-use olm_cli_catalog::package::CatalogPackage;
 use olm_cli_core::bundle_source::{self, BundleFiles};
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
@@ -42,16 +40,4 @@ impl BundleCache {
         }
         Ok(files)
     }
-}
-
-/// Name and image of the bundle that the resolver chooses for a new installation, with default rules and this catalog
-/// only. `None` if no bundle matches.
-pub(super) fn chosen(
-    package: &CatalogPackage,
-    channel: Option<&str>,
-    version: Option<&str>,
-) -> Option<(String, String)> {
-    let chosen = GraphDecision::new(package, DecisionInputs { channel, version, installed: None }).chosen?;
-    let image = package.offer(&chosen)?.image().to_owned();
-    Some((chosen, image))
 }

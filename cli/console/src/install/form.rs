@@ -11,6 +11,8 @@ use olm_cli_lifecycle::config::{Configurable, Explained};
 use olm_cli_lifecycle::install::{of_catalog, of_package};
 use serde_json::{Map, Value, json};
 
+use super::follow::Choice;
+
 /// Values by field name.
 pub(super) type Values = BTreeMap<String, String>;
 /// Errors by field name. Those of the whole form have an empty name.
@@ -21,7 +23,8 @@ pub(super) const PREVIEWED: &str = "previewed";
 /// Hidden field with the name of the bundle that the preview showed.
 pub(super) const BUNDLE: &str = "bundle";
 /// Controls of every form.
-const CONTROLS: [&str; 6] = ["name", "namespace", "create_namespace", "channel", "version", "preview"];
+const CONTROLS: [&str; 8] =
+    ["name", "namespace", "create_namespace", "channel", "follow", "range", "version", "preview"];
 /// Fields that only the form of a write has.
 const OF_WRITE: [&str; 3] = [PREVIEWED, BUNDLE, "csrf"];
 
@@ -90,6 +93,7 @@ pub(super) fn value<'a>(values: &'a Values, name: &str) -> &'a str {
 pub(super) fn extension(
     catalog: Option<&str>,
     package: &str,
+    choice: &Choice,
     values: &Values,
     fields: &[Field],
 ) -> (ClusterExtension, Errors) {
@@ -97,13 +101,15 @@ pub(super) fn extension(
     let optional = |name| Some(value(values, name)).filter(|text| !text.is_empty()).map(str::to_owned);
     let filter = CatalogFilter {
         package_name: package.to_owned(),
-        version: optional("version"),
-        channels: optional("channel").into_iter().collect(),
+        version: choice.version().map(str::to_owned),
+        channels: choice.channel().map(str::to_owned).into_iter().collect(),
         selector: catalog.map(of_catalog),
         upgrade_constraint_policy: None,
     };
+    choice.check(&mut errors);
+    let of_version = choice.follow.as_str();
     if let Some(Err(error)) = filter.version.as_deref().map(version_expression::check) {
-        errors.entry("version".to_owned()).or_default().push(error.to_string());
+        errors.entry(of_version.to_owned()).or_default().push(error.to_string());
     }
     let config = config(values, fields, &mut errors);
     for orphan in orphans(values, fields) {
@@ -111,13 +117,20 @@ pub(super) fn extension(
             "the bundle has no such field, or cannot be read: remove the value, or choose another version";
         errors.entry(orphan.path).or_default().push(why.to_owned());
     }
-    let name = optional("name").unwrap_or_else(|| package.to_owned());
-    let extension = of_package(&name, value(values, "namespace"), filter, config);
+    let [name, namespace] =
+        ["name", "namespace"].map(|field| optional(field).unwrap_or_else(|| package.to_owned()));
+    let extension = of_package(&name, &namespace, filter, config);
     // An extension always serializes.
     let object = serde_json::to_value(&extension).unwrap_or_default();
     for error in manifest::validation_errors(&object) {
         let (path, text) = error.split_once(": ").unwrap_or(("", &error));
-        errors.entry(field_of(path).to_owned()).or_default().push(text.to_owned());
+        let field = match field_of(path) {
+            "version" => of_version,
+            field => field,
+        };
+        let texts = errors.entry(field.to_owned()).or_default();
+        texts.push(in_words(field, text));
+        texts.dedup();
     }
     (extension, errors)
 }
@@ -131,6 +144,16 @@ fn field_of(path: &str) -> &'static str {
         ("spec.source.catalog.channels", "channel"),
     ];
     known.iter().find(|(known, _)| path.starts_with(known)).map_or("", |(_, name)| name)
+}
+
+/// Error of the API server in words that fit beside the field.
+fn in_words(field: &str, text: &str) -> String {
+    let rule = "lower-case letters, digits and hyphens, and begins and ends with a letter or digit";
+    match field {
+        "namespace" if text.contains("DNS1123") => format!("A namespace has {rule}."),
+        "name" if text.contains("DNS1123") => format!("A name has dots, {rule}."),
+        _ => text.to_owned(),
+    }
 }
 
 fn config(values: &Values, fields: &[Field], errors: &mut Errors) -> Option<Map<String, Value>> {
@@ -184,6 +207,9 @@ pub(super) fn place(text: &str, fields: &[Field]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use olm_cli_catalog::package::CatalogPackage;
+    use olm_resolve::Indexing;
+
     use super::*;
 
     fn fields() -> Vec<Field> {
@@ -205,6 +231,45 @@ mod tests {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
+    /// Package with channel `stable` and version 1.0.0.
+    fn choice(values: &Values) -> Choice {
+        let metas = [
+            json!({"schema": "olm.package", "name": "pipe", "defaultChannel": "stable"}),
+            json!({"schema": "olm.channel", "package": "pipe", "name": "stable", "entries": [{"name": "pipe.v1.0.0"}]}),
+            json!({"schema": "olm.bundle", "package": "pipe", "name": "pipe.v1.0.0", "image": "i", "properties": [
+                {"type": "olm.package", "value": {"packageName": "pipe", "version": "1.0.0"}}]}),
+        ];
+        let lines: Vec<Vec<u8>> = metas.iter().map(|meta| meta.to_string().into_bytes()).collect();
+        let package = CatalogPackage::new("hub", "pipe", &lines, Indexing::default()).unwrap();
+        Choice::new(&package, values)
+    }
+
+    #[test]
+    fn extension_follows_the_default_channel_unless_asked_otherwise() {
+        for (form, version, channels) in [
+            (&[][..], None, &["stable"][..]),
+            (&[("channel", "")], None, &[]),
+            (&[("version", "1.0.0")], Some("1.0.0"), &["stable"]),
+            (&[("version", "1.x")], Some("1.x"), &["stable"]),
+            (&[("follow", "channel"), ("version", "1.0.0"), ("range", "1.x")], None, &["stable"]),
+            (&[("follow", "range"), ("version", "1.0.0"), ("range", "1.x")], Some("1.x"), &["stable"]),
+            (&[("follow", "version"), ("version", "1.0.0"), ("channel", "")], Some("1.0.0"), &[]),
+        ] {
+            let values = values(&[form, &[("namespace", "ns")]].concat());
+            let (extension, errors) = extension(None, "pipe", &choice(&values), &values, &[]);
+            assert_eq!(errors, Errors::new(), "{form:?}");
+            let catalog = extension.spec.unwrap().source.catalog.unwrap();
+            assert_eq!(
+                (catalog.version.as_deref(), catalog.channels),
+                (version, channels.iter().map(|one| (*one).to_owned()).collect()),
+                "{form:?}"
+            );
+        }
+        let values = values(&[("namespace", "ns"), ("follow", "range")]);
+        let (_, errors) = extension(None, "pipe", &choice(&values), &values, &[]);
+        assert_eq!(errors.keys().collect::<Vec<_>>(), ["range"]);
+    }
+
     #[test]
     fn form_becomes_the_extension_of_olm_install() {
         let values = values(&[
@@ -219,7 +284,7 @@ mod tests {
             ("preview", "yes"),
             ("previewed", "sha256:0"),
         ]);
-        let (extension, errors) = extension(Some("hub"), "pipe", &values, &fields());
+        let (extension, errors) = extension(Some("hub"), "pipe", &choice(&values), &values, &fields());
         assert_eq!(errors, Errors::new());
         let object = serde_json::to_value(&extension).unwrap();
         assert_eq!(object["metadata"]["name"], "pipe");
@@ -236,11 +301,11 @@ mod tests {
     #[test]
     fn value_without_a_field_is_an_error_and_stays_visible() {
         let values = values(&[("namespace", "ns"), ("watchNamespace", "a"), ("csrf", "x"), ("bundle", "x")]);
-        let (_, errors) = extension(None, "pipe", &values, &[]);
+        let (_, errors) = extension(None, "pipe", &choice(&values), &values, &[]);
         assert_eq!(errors.keys().collect::<Vec<_>>(), ["watchNamespace"]);
         let orphans = orphans(&values, &[]);
         assert_eq!(orphans.iter().map(|field| field.path.as_str()).collect::<Vec<_>>(), ["watchNamespace"]);
-        assert_eq!(extension(None, "pipe", &values, &fields()).1, Errors::new());
+        assert_eq!(extension(None, "pipe", &choice(&values), &values, &fields()).1, Errors::new());
     }
 
     #[test]
@@ -251,9 +316,9 @@ mod tests {
             ("version", "1.*.x y"),
             ("deploymentConfig.env", "[a"),
         ]);
-        let (_, errors) = extension(None, "pipe", &values, &fields());
+        let (_, errors) = extension(None, "pipe", &choice(&values), &values, &fields());
         let names: Vec<&str> = errors.keys().map(String::as_str).collect();
-        assert_eq!(names, ["deploymentConfig.env", "name", "namespace", "version"], "{errors:?}");
+        assert_eq!(names, ["deploymentConfig.env", "name", "namespace", "range"], "{errors:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Page that installs a package: form, preview, write.
 
 mod bundle;
-mod done;
+mod follow;
 mod form;
 mod page;
 mod permissions;
@@ -20,13 +20,9 @@ use super::app::App;
 
 const PATH: &str = "/catalogs/{catalog}/packages/{package}/install";
 const PERMISSIONS_PATH: &str = "/catalogs/{catalog}/packages/{package}/permissions";
-const DONE_PATH: &str = "/catalogs/{catalog}/packages/{package}/installed";
 
 pub(super) fn routes() -> Router<App> {
-    Router::new()
-        .route(PATH, get(page::page))
-        .route(DONE_PATH, get(done::page))
-        .route(PERMISSIONS_PATH, get(requested::page))
+    Router::new().route(PATH, get(page::page)).route(PERMISSIONS_PATH, get(requested::page))
 }
 
 pub(super) fn changes() -> Router<App> {

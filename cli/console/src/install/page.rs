@@ -13,22 +13,23 @@ use olm_api::cluster_extension::CatalogFilter;
 use olm_cli_catalog::package::CatalogPackage;
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
-use olm_cli_core::output::{self, printable};
+use olm_cli_core::output::{self, counted, printable};
 use olm_cli_lifecycle::config::Configurable;
 use olm_cli_lifecycle::install::of_package;
 use olm_cli_lifecycle::rendering::RenderSettings;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::bundle::chosen;
+use super::follow::{Choice, Chosen};
 use super::form::{
     BUNDLE, Errors, Field, Kind, PREVIEWED, Values, config_fields, extension, kept, orphans, place, value,
 };
+use super::permissions;
 use super::preview::{Preview, Target};
-use super::{done, permissions};
 use crate::app::{App, Console};
-use crate::catalog::{channel_select, package_path};
-use crate::page::{Page, PageError, Section, visible};
+use crate::catalog::package_path;
+use crate::extensions;
+use crate::page::{Page, PageError, Section, visible, without_flags};
 use crate::visitor::Visitor;
 
 /// Most items of a list: changed objects, subjects, permissions of a subject.
@@ -47,8 +48,9 @@ struct Sheet<'a> {
     fields: Vec<Field>,
     /// Fields for values that the bundle has no field for.
     orphans: Vec<Field>,
-    /// Name of the bundle that the form configures.
-    bundle: Option<String>,
+    choice: Choice,
+    /// Bundle that the form configures.
+    chosen: Option<Chosen>,
     /// Notes about the form.
     notes: Vec<String>,
     errors: Errors,
@@ -108,7 +110,7 @@ pub(super) async fn apply(
             return Err(CliError::usage("the console uses no cluster"));
         };
         match target.apply(&sheet.extension, sheet.value(BUNDLE)).await {
-            Ok(name) => Ok(Ok(done::address(&catalog, &package.name, &name))),
+            Ok(name) => Ok(Ok(extensions::path(&name))),
             Err(error) => {
                 sheet.place(&error.to_string());
                 Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor))))
@@ -152,31 +154,32 @@ impl<'a> Sheet<'a> {
         package: &'a CatalogPackage,
         values: &'a Values,
     ) -> Result<Self, CliError> {
-        let given = |name| Some(value(values, name)).filter(|text| !text.is_empty());
-        let chosen = chosen(package, given("channel"), given("version"));
+        let choice = Choice::new(package, values);
+        let chosen = choice.chosen(package);
         let mut notes = Vec::new();
         let mut fields = Vec::new();
         match &chosen {
-            None => notes.push("No bundle of the package is in this channel and version range.".to_owned()),
-            Some((name, image)) => match configurable(console, visitor, image).await {
+            Err(why) => notes.push(format!("Nothing can be installed with this choice: {why}")),
+            Ok(Chosen { bundle, image, .. }) => match configurable(console, visitor, image).await {
                 Ok(bundle) => fields = config_fields(&bundle),
                 Err(error) => notes.push(format!(
-                    "The bundle {name} cannot be read, so its configuration is not in the form: {error}"
+                    "The bundle {bundle} cannot be read, so the form lacks its settings: {error}"
                 )),
             },
         }
         let of_cluster = visitor.cluster().is_some() && console.library.is_of_cluster(catalog);
-        let (extension, errors) = extension(of_cluster.then_some(catalog), &package.name, values, &fields);
+        let (extension, errors) =
+            extension(of_cluster.then_some(catalog), &package.name, &choice, values, &fields);
         let yaml = output::yaml(&serde_json::to_value(&extension)?)?;
         let can_write = of_cluster && !console.read_only;
-        let bundle = chosen.map(|(name, _)| name);
         Ok(Self {
             catalog,
             package,
             values,
             orphans: orphans(values, &fields),
             fields,
-            bundle,
+            choice,
+            chosen: chosen.ok(),
             notes,
             errors,
             preview: None,
@@ -229,17 +232,19 @@ impl<'a> Sheet<'a> {
     fn markup(&self, visitor: &Visitor) -> Markup {
         let general = self.errors.get("").into_iter().flatten();
         let head = html! {
-            p.trail { a href=(package_path(self.catalog, &self.package.name)) { (self.package.name) } " in catalog " (self.catalog) }
+            p.trail { a href="/" { "Packages" } " / " a href=(package_path(self.catalog, &self.package.name)) { (self.package.name) } }
             h1 { "Install " (self.package.name) }
-            @if let Some(bundle) = &self.bundle { p.soft { "Bundle with default rules and this catalog only: " (bundle) } }
+            @if let Some(chosen) = &self.chosen { (chosen.markup(self.package)) }
             @for note in &self.notes { p.notice { (note) } }
-            @if !self.errors.is_empty() { p.notice.bad role="alert" tabindex="-1" { "The installation would be refused. See the marked fields." } }
+            @if !self.errors.is_empty() { p.notice.bad role="alert" tabindex="-1" { "The installation would be refused. Correct the marked fields." } }
             @for error in general { p.notice.bad role="alert" { (error) } }
         };
         html! {
             (visible(&head))
             (self.form())
             @if self.values.contains_key("preview") && self.errors.is_empty() {
+                h2 { "Upgrades" }
+                p #upgrades { (self.choice.sentence()) }
                 (self.manifest())
                 @if let Some(preview) = &self.preview { (visible(&preview_markup(preview))) }
                 @if let (true, Some(preview)) = (self.can_write, &self.preview) { (self.write_form(visitor, preview)) }
@@ -251,16 +256,14 @@ impl<'a> Sheet<'a> {
         html! {
             form.install method="get" action=(address(self.catalog, &self.package.name)) {
                 (self.text("name", "Name", "Name of the ClusterExtension", &self.package.name))
-                (self.text("namespace", "Namespace", "Namespace that the operator is installed into", ""))
+                (self.text("namespace", "Namespace", "The operator runs in this namespace", &self.package.name))
                 label.check {
-                    input type="checkbox" name="create_namespace" value="yes" checked[self.values.contains_key("create_namespace")];
+                    input type="checkbox" name="create_namespace" value="yes"
+                        checked[self.values.contains_key("create_namespace") || !self.values.contains_key("namespace")];
                     "Create the namespace if it does not exist"
                 }
-                div.field {
-                    (channel_select(self.package, self.value("channel")))
-                    (self.errors_of("channel"))
-                }
-                (self.text("version", "Version range", "Only these versions, such as 1.2.3, 1.2.x or >=1.2, <2. Upgrades stay within them", "any"))
+                (self.choice.fields(self.package, |name| self.errors_of(name)))
+                (self.errors_of("channel"))
                 @let (plain, nested): (Vec<_>, Vec<_>) = self.fields.iter().partition(|field| !field.path.contains('.'));
                 @for field in plain { (self.config_field(field)) }
                 @for field in &self.orphans { (self.config_field(field)) }
@@ -357,17 +360,19 @@ fn address(catalog: &str, package: &str) -> String {
 fn preview_markup(preview: &Preview) -> Markup {
     html! {
         h2 { "Preview" }
-        pre tabindex="0" { (preview.choice) }
-        @for warning in &preview.warnings { p.notice { (warning) } }
+        pre tabindex="0" role="region" aria-label="Choice of the resolver" { (without_flags(&preview.choice)) }
+        @for warning in &preview.warnings { p.notice { (without_flags(warning)) } }
         @if !preview.has_namespace { p.soft { "The namespace does not exist yet, so the objects are not compared with the cluster." } }
         @if let Some(diff) = &preview.diff {
             @for warning in &diff.warnings { p.notice { (warning) } }
-            h3 { "Objects (" (diff.objects.len()) ")" }
-            ul #objects {
-                @for change in diff.objects.iter().take(LISTED) { li { (change.object) } }
-                (permissions::more(diff.objects.len(), "objects"))
-            }
             (permissions::markup(&diff.permissions))
+            details {
+                summary { (counted(diff.objects.len(), "object")) }
+                ul #objects {
+                    @for change in diff.objects.iter().take(LISTED) { li { (change.object) } }
+                    (permissions::more(diff.objects.len(), "objects"))
+                }
+            }
         }
     }
 }

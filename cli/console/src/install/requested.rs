@@ -13,7 +13,8 @@ use olm_plan::permissions::{SubjectChange, changes};
 use olm_version::quote;
 use serde::Deserialize;
 
-use super::bundle::chosen;
+use super::follow::Choice as Wanted;
+use super::form::Values;
 use super::page::detached;
 use super::permissions;
 use crate::app::App;
@@ -42,15 +43,21 @@ pub(super) async fn page(
     let title = format!("Permissions of {package}");
     let body = detached(console, visitor, async move |console, visitor| {
         let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
-        let version = Some(choice.version.as_str()).filter(|version| !version.is_empty());
-        let (bundle, image) = chosen(&package, None, version).ok_or_else(|| {
-            CliError::no_candidate(format!("the package has no version {}", quote(&choice.version)))
+        let values = match choice.version.as_str() {
+            "" => Values::new(),
+            version => Values::from(
+                [("version", version), ("channel", "")].map(|(a, b)| (a.to_owned(), b.to_owned())),
+            ),
+        };
+        let chosen = Wanted::new(&package, &values).chosen(&package).map_err(|why| {
+            CliError::no_candidate(format!("version {} cannot be installed: {why}", quote(&choice.version)))
         })?;
-        let files = console.bundles.read(&image, visitor.access(), &console.session).await?;
+        let bundle = chosen.bundle;
+        let files = console.bundles.read(&chosen.image, visitor.access(), &console.session).await?;
         let path = package_path(&catalog, &package.name);
         let install = format!("{path}/install?version={}", encoded(&choice.version));
         Ok(visible(&html! {
-            p.trail { a href="/" { "All packages" } " / " a href=(path) { (package.name) } }
+            p.trail { a href="/" { "Packages" } " / " a href=(path) { (package.name) } }
             h1 { "Permissions of " (package.name) }
             p.soft {
                 "Bundle " (bundle) " gives them to its service accounts, with default settings. The "

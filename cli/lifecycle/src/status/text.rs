@@ -99,7 +99,7 @@ pub(crate) fn tree(state: &ExtensionState, now: Timestamp, wide: bool) -> String
     text += &conditions(&state.conditions, now, wide);
     for revision in &state.revisions {
         text.push('\n');
-        text += &self::revision(revision, now, wide);
+        text += &self::revision(revision, &state.revisions, now, wide);
     }
     if state.revisions.is_empty() {
         text += "\nThere is no revision yet.\n";
@@ -155,10 +155,13 @@ fn rank(type_: &str) -> usize {
     order.iter().position(|known| *known == type_).unwrap_or(order.len())
 }
 
-/// Stage of the revision in words.
-pub fn stage(revision: &RevisionState) -> &'static str {
+/// Stage of the revision in words. `all` are the revisions of its extension.
+pub fn stage(revision: &RevisionState, all: &[RevisionState]) -> &'static str {
+    let is_gone = |stage| matches!(stage, RolloutStage::Archived | RolloutStage::Deleting);
+    let is_newer = |other: &RevisionState| other.revision > revision.revision && !is_gone(other.stage);
     match revision.stage {
         RolloutStage::New => "new",
+        RolloutStage::RollingOut if revision.succeeded && all.iter().any(is_newer) => "being replaced",
         RolloutStage::RollingOut if revision.succeeded => "being repaired",
         RolloutStage::RollingOut => "rolling out",
         RolloutStage::Retrying => "retrying",
@@ -171,8 +174,8 @@ pub fn stage(revision: &RevisionState) -> &'static str {
     }
 }
 
-fn revision(revision: &RevisionState, now: Timestamp, wide: bool) -> String {
-    let stage = stage(revision);
+fn revision(revision: &RevisionState, all: &[RevisionState], now: Timestamp, wide: bool) -> String {
+    let stage = stage(revision, all);
     let bundle = if revision.bundle.is_empty() { "no bundle recorded" } else { &revision.bundle };
     let adopted = if revision.adopted_from_helm { ", adopted from Helm" } else { "" };
     let created = match age(now, revision.created.as_deref()) {

@@ -171,6 +171,16 @@ impl ExtensionState {
         }
     }
 
+    /// Reports whether a change waits for an approval.
+    pub fn awaits_approval(&self) -> bool {
+        self.holds.iter().any(|hold| hold.by == reasons::APPROVAL_REQUIRED)
+    }
+
+    /// Reports whether the rollout is held on purpose, by an approval, a window or the operator.
+    pub fn is_held(&self) -> bool {
+        self.health == Health::Blocked && !self.holds.is_empty()
+    }
+
     /// Sentence about the first Deployment whose pods are not ready for a known reason, and whether waiting is futile.
     pub fn blocked_pods(&self) -> Option<(String, bool)> {
         self.revisions.iter().find_map(RevisionState::blocked_pods)

@@ -1,6 +1,7 @@
 //! Upgrade, rollback and uninstallation.
 
-use kube::api::{Patch, PatchParams};
+use kube::Api;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::rig::Visit;
@@ -19,7 +20,7 @@ async fn extension_is_upgraded_rolled_back_and_uninstalled_as_shown() {
     rollback_follows_the_link_of_the_history(&fixture, &visit).await;
     read_only_console_shows_the_command_only(&fixture).await;
     uninstallation_shows_what_is_deleted(&fixture, &visit).await;
-    visit.finish(&["status of 404", "status of 409"]).await;
+    visit.finish(&["status of 404", "status of 409", "status of 422"]).await;
 }
 
 async fn catalog(fixture: &Fixture) -> Value {
@@ -51,11 +52,11 @@ async fn upgrade_is_written_as_shown(fixture: &Fixture, visit: &Visit) {
     let browser = &visit.browser;
     visit.open("/extensions/pipe/upgrade").await;
     let options = browser.texts("#to option").await;
-    assert_eq!(options, ["what the extension requests now", "any version, now and later", "1.1.0", "1.0.0"]);
+    assert_eq!(options, ["As the extension requests now", "Newest, now and later", "1.1.0", "1.0.0"]);
     assert_eq!(browser.value("document.querySelector('#to').value").await, json!("1.1.0"));
     assert_eq!(browser.texts("#command").await, ["olm upgrade pipe --version 1.1.0"]);
     let facts = browser.texts("main > p").await;
-    assert!(facts.iter().any(|fact| fact.contains("pins the extension to \"1.0.0\"")), "{facts:?}");
+    assert!(facts.iter().any(|fact| fact.contains("stays at version 1.0.0")), "{facts:?}");
     let shown = browser.texts("#plan, #diff").await;
     assert!(shown[0].contains("upgrade to pipe.v1.1.0") && shown[1].contains("CRDs"), "{shown:?}");
     let ran = fixture.olm(&["upgrade", "pipe", "--version", "1.1.0", "--dry-run=server"]).await;
@@ -81,7 +82,7 @@ async fn rollback_follows_the_link_of_the_history(fixture: &Fixture, visit: &Vis
     let browser = &visit.browser;
     let extension = fixture.extension("pipe").await;
     fixture.settle(&extension, 2, "pipe.v1.1.0").await;
-    visit.open("/extensions/pipe").await;
+    visit.open("/extensions/pipe/history").await;
     browser.until("document.querySelector('a[href$=\"rollback?to=1\"]')").await;
     browser.click("a[href$='rollback?to=1']").await;
     visit.until_at("/extensions/pipe/rollback?to=1").await;
@@ -119,10 +120,110 @@ async fn uninstallation_shows_what_is_deleted(fixture: &Fixture, visit: &Visit) 
     visit.until_at("/extensions/pipe/uninstall?keep_crds=yes").await;
     assert_eq!(browser.texts("#command").await, ["olm uninstall pipe --keep-crds"]);
     visit.assert_accessible("uninstall").await;
+    custom_resources_are_deleted_only_after_the_name_is_typed(fixture, visit).await;
     visit.open("/extensions/pipe/uninstall").await;
+    browser.click("#confirm").await;
+    browser.keys("pipe").await;
     browser.click("[data-apply]").await;
-    visit.until_at("/extensions").await;
+    visit.until_at("/extensions/pipe/uninstalled").await;
+    assert_eq!(browser.texts("h1").await, ["pipe is uninstalled"]);
+    visit.assert_accessible("uninstalled").await;
+    visit.open("/extensions/pipe/uninstalled?keep_crds=yes").await;
+    assert!(browser.texts("main").await[0].contains("all custom resources are kept"));
     assert!(fixture.extensions().get_opt("pipe").await.unwrap().is_none());
+}
+
+async fn custom_resources_are_deleted_only_after_the_name_is_typed(fixture: &Fixture, visit: &Visit) {
+    let browser = &visit.browser;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Pipe"));
+    let api: Api<DynamicObject> = Api::namespaced_with(fixture.client(), "pipe-system", &resource);
+    let pipe =
+        json!({"apiVersion": "example.com/v1", "kind": "Pipe", "metadata": {"name": "long"}, "spec": {}});
+    api.create(&PostParams::default(), &serde_json::from_value(pipe).unwrap()).await.unwrap();
+    visit.open("/extensions/pipe/uninstall").await;
+    let attention = browser.texts("#attention").await.join("\n");
+    assert!(attention.contains("Deletes all custom resources of pipes.example.com"), "{attention}");
+    visit.assert_accessible("uninstall with data").await;
+    browser.click("#confirm").await;
+    browser.keys("pip").await;
+    browser.run("document.querySelector('#confirm').removeAttribute('pattern')", json!([])).await;
+    browser.click("[data-apply]").await;
+    browser
+        .until("document.querySelector('.notice.bad')?.textContent.startsWith('Nothing was written')")
+        .await;
+    assert!(fixture.extensions().get_opt("pipe").await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configuration_is_changed_as_shown() {
+    let fixture = Fixture::start(&[]).await;
+    fixture.install_pipe().await;
+    let Some(visit) = Visit::begin(fixture.command(&["console", "--no-open"])).await else { return };
+    let browser = &visit.browser;
+    visit.open("/extensions/pipe/configuration").await;
+    assert_eq!(browser.value("document.querySelector('#range').value").await, json!("1.0.0"));
+    visit.assert_accessible("configuration").await;
+    browser.run("document.querySelector('#range').value = '1.0.x'", json!([])).await;
+    browser.click("#channels").await;
+    browser.keys("stable").await;
+    browser.click("form.install button").await;
+    browser.until("document.querySelector('[data-apply]')").await;
+    let facts = browser.texts("main > p").await.join("\n");
+    assert!(facts.contains("within the range \"1.0.x\""), "{facts}");
+    assert!(browser.texts("#command").await[0].contains("\"channels\":[\"stable\"]"));
+    assert_eq!(catalog(&fixture).await["version"], "1.0.0", "only a plan");
+    visit.assert_accessible("plan of a configuration").await;
+    browser.run("document.querySelector('[name=range][type=hidden]').value = '*'", json!([])).await;
+    browser.click("[data-apply]").await;
+    browser.until("document.querySelector('.notice.bad')").await;
+    assert_eq!(catalog(&fixture).await["version"], "1.0.0", "not what the plan showed");
+    visit.open("/extensions/pipe/configure?range=1.0.x&channels=stable").await;
+    browser.click("[data-apply]").await;
+    visit.until_at("/extensions/pipe").await;
+    let written = catalog(&fixture).await;
+    assert_eq!((&written["version"], &written["channels"]), (&json!("1.0.x"), &json!(["stable"])));
+    visit.open("/extensions/pipe/configure?settings=%5Ba%5D").await;
+    assert_eq!(browser.texts("h1").await, ["Invalid request"]);
+    visit.finish(&["status of 409", "status of 400"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_plan_is_approved_as_shown() {
+    let fixture = Fixture::start(&[]).await;
+    fixture.install_pipe().await;
+    let rules = json!({"ext.olm.operatorframework.io/approval": "ManualUpgrades",
+        "ext.olm.operatorframework.io/crd-check": "Live"});
+    let spec = json!({"source": {"catalog": {"version": null}}});
+    patch(&fixture, json!({"metadata": {"annotations": rules}, "spec": spec})).await;
+    let plan: Value =
+        serde_json::from_str(&fixture.olm(&["plan", "pipe", "-o", "json"]).await.stdout).unwrap();
+    let digest = plan["digest"].as_str().unwrap();
+    let waits = format!("bundle pipe.v1.1.0 version 1.1.0 is available; plan {digest}: 1 object; x");
+    let progressing = ["Progressing", "True", "Succeeded", "Revision 1.0.0 has rolled out."];
+    let extension = fixture.extension("pipe").await;
+    let held = ["UpgradeAvailable", "True", "ApprovalRequired", &waits];
+    fixture.say(&extension, Some(("pipe.v1.0.0", "1.0.0")), &[progressing, held]).await;
+    let Some(visit) = Visit::begin(fixture.command(&["console", "--no-open"])).await else { return };
+    let browser = &visit.browser;
+    visit.open("/extensions/pipe/upgrade").await;
+    let facts = browser.texts("main > p").await.join("\n");
+    assert!(facts.contains("Upgrades wait at present"), "{facts}");
+    visit.open("/extensions").await;
+    assert_eq!(browser.texts("#waiting").await, ["Waiting for you"]);
+    browser.click(".held a").await;
+    visit.until_at("/extensions/pipe/approve").await;
+    assert!(browser.texts("#plan").await[0].contains(digest));
+    visit.assert_accessible("approve").await;
+    // Another plan is not approved.
+    browser.run("document.querySelector('[name=previewed]').value = 'sha256:0'", json!([])).await;
+    browser.click("[data-apply]").await;
+    browser.until("document.querySelector('.notice.bad')").await;
+    assert!(browser.texts(".notice.bad").await[0].starts_with("The plan has changed"));
+    browser.click("[data-apply]").await;
+    visit.until_at("/extensions/pipe").await;
+    let approved = fixture.extension("pipe").await.metadata.annotations.unwrap();
+    assert_eq!(approved["ext.olm.operatorframework.io/approved"], digest);
+    visit.finish(&["status of 409"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

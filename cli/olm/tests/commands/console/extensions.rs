@@ -72,7 +72,7 @@ async fn extension_shows_state_activity_and_reasons() {
     browser.click("nav a[href='/extensions']").await;
     visit.until_at("/extensions").await;
     let row = browser.texts("tbody tr").await.join("\n");
-    assert!(row.contains("1.0.0") && row.contains("ApprovalRequired"), "{row}");
+    assert!(row.contains("1.0.0") && row.contains("Waits for your approval"), "{row}");
     assert!(browser.texts("main p").await.join("\n").contains("1 extension blocks the next version"));
     visit.assert_accessible("extensions").await;
     tab_to(&visit, "[data-item] a").await;
@@ -81,31 +81,62 @@ async fn extension_shows_state_activity_and_reasons() {
 
     assert!(browser.texts(".probe").await[0].contains("missing .status.conditions"));
     let side = browser.texts("aside").await.join("\n");
-    for part in
-        ["Held by ApprovalRequired. bundle pipe.v1.1.0", "blocked", "An upgrade to 1.1.0 would not block it"]
-    {
+    for part in ["blocked", "An upgrade to 1.1.0 would not block it"] {
         assert!(side.contains(part), "{part}: {side}");
+    }
+    let held = browser.texts(".held").await.join("\n");
+    assert!(held.contains("Waits for your approval. bundle pipe.v1.1.0"), "{held}");
+    let cause = browser.texts(".cause").await.remove(0);
+    for part in
+        ["Deployment pipe-system/pipe", "its pods crash", "panic: no pressure", "Read the whole log: kubectl"]
+    {
+        assert!(cause.contains(part), "{part}: {cause}");
     }
     let events = browser.texts("#events-table tbody tr").await.join("\n");
     for part in ["Pod pipe-system/pipe-manager-a", "BackOff", "waits for its approval"] {
         assert!(events.contains(part), "{part}: {events}");
     }
     assert!(!events.contains("of another extension"), "{events}");
-    assert_eq!(browser.texts(".log").await, ["one\npanic: no pressure"]);
-    assert!(
-        browser.texts("#log-pipe-manager-a-manager summary").await[0].contains("back-off 5m0s, 3 restarts")
-    );
-    assert_eq!(browser.texts("#history-table tbody tr").await.len(), 1);
     visit.assert_accessible("extension").await;
+    tabs_show_objects_logs_and_history(&visit).await;
 
+    visit.open(PAGE).await;
     hostile_text_is_escaped_and_cut(&fixture, &extension, &visit).await;
-    browser.click(".actions a").await;
+    visit.open(PAGE).await;
+    browser.click(".actions a[href$='/why']").await;
     visit.until_at(&format!("{PAGE}/why")).await;
     let reasons = browser.texts("pre").await.remove(0);
     assert!(reasons.contains("pipe.v1.0.0"), "{reasons}");
     visit.assert_accessible("reasons").await;
     visit.finish(&[]).await;
     rest_is_shown_without_rights_to_events_and_logs(&fixture).await;
+}
+
+async fn tabs_show_objects_logs_and_history(visit: &Visit) {
+    let browser = &visit.browser;
+    browser.click(".tabs a[href$='/logs']").await;
+    visit.until_at(&format!("{PAGE}/logs")).await;
+    assert_eq!(browser.texts(".log").await, ["one\npanic: no pressure"]);
+    assert!(
+        browser.texts("#log-pipe-manager-a-manager summary").await[0].contains("back-off 5m0s, 3 restarts")
+    );
+    visit.assert_accessible("logs").await;
+    browser.click(".tabs a[href$='/history']").await;
+    visit.until_at(&format!("{PAGE}/history")).await;
+    assert_eq!(browser.texts("#history-table tbody tr").await.len(), 1);
+    visit.assert_accessible("history").await;
+    browser.click(".tabs a[href$='/objects']").await;
+    visit.until_at(&format!("{PAGE}/objects")).await;
+    visit.assert_accessible("objects").await;
+    browser.click("a.plain[href*='ConfigMap']").await;
+    browser.until("document.querySelector('#object')").await;
+    let object = browser.texts("#object").await.remove(0);
+    assert!(object.contains("None: the object has all values of the revision."), "{object}");
+    assert!(browser.texts("#object-yaml").await[0].contains("kind: ConfigMap"));
+    visit.assert_accessible("object").await;
+    browser.click(".tabs a[href$='/events']").await;
+    visit.until_at(&format!("{PAGE}/events")).await;
+    visit.assert_accessible("events").await;
 }
 
 /// Texts of the cluster change while the page is open.
@@ -131,11 +162,15 @@ async fn hostile_text_is_escaped_and_cut(fixture: &Fixture, extension: &ClusterE
     browser.value("getSelection().removeAllRanges()").await;
     browser.until("document.querySelector('.revision summary').textContent.includes('attacked')").await;
     browser.until("document.querySelector('#conditions-table').textContent.includes('attacked')").await;
-    browser.until("document.querySelector('#log-pipe-manager-b-manager')").await;
     assert_unharmed(visit, "extension").await;
     assert_eq!(browser.value("document.querySelectorAll('img').length").await, 0);
     let text = browser.texts("main").await.remove(0);
     assert!(text.contains("\\u{1b}[31m\\u{202e}red") && !text.contains(['\u{1b}', '\u{202e}']), "{text}");
+    visit.open(&format!("{PAGE}/logs")).await;
+    browser.until("document.querySelector('#log-pipe-manager-b-manager')").await;
+    assert_unharmed(visit, "logs").await;
+    visit.open(&format!("{PAGE}/events")).await;
+    assert_unharmed(visit, "events").await;
     let events = browser.texts("#events-table tbody tr").await.join("\n");
     assert!(events.contains("xxx…") && !events.contains("xend"), "{events}");
     visit.assert_accessible("hostile extension").await;
@@ -179,9 +214,12 @@ async fn rest_is_shown_without_rights_to_events_and_logs(fixture: &Fixture) {
     let Some(visit) = Visit::begin(command).await else { return };
     let browser = &visit.browser;
     visit.open(PAGE).await;
-    let text = browser.texts("main").await.remove(0);
+    let mut text = browser.texts("main").await.remove(0);
+    visit.open(&format!("{PAGE}/logs")).await;
+    text += &browser.texts("main").await.remove(0);
+    visit.open(PAGE).await;
     for part in [
-        "Cannot be read: Events of namespace default: ",
+        "The Events of namespace default cannot be read: ",
         "User \"viewer\" cannot list resource \"events\"",
         "The log cannot be read: ",
         "cannot get resource \"pods/log\"",
@@ -189,6 +227,7 @@ async fn rest_is_shown_without_rights_to_events_and_logs(fixture: &Fixture) {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    assert!(!text.contains("None.") && !text.contains("no recent Events"), "{text}");
     assert!(browser.texts(".probe").await.join("\n").contains("missing .status.conditions"), "{text}");
     visit.assert_accessible("extension without rights").await;
     visit.finish(&[]).await;

@@ -49,7 +49,8 @@ async fn content_of_hostile_catalog_never_runs() {
         format!("{evil}/graph?installed=1.0.0&version={query}"),
         format!("{evil}/graph?bundle={query}&zoom={query}"),
         format!("{evil}/install?namespace={query}&preview=yes&{query}={query}"),
-        format!("{evil}/installed?name={query}"),
+        format!("{evil}/install?follow=range&range={query}&channel={query}&preview=yes"),
+        format!("/extensions?q={query}&state={query}&sort={query}"),
         format!("/{query}"),
     ] {
         visit.open(&path).await;

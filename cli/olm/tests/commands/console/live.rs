@@ -70,7 +70,7 @@ async fn tree_follows_rollout_without_reload() {
     let browser = &visit.browser;
     visit.open(&format!("/extensions/{NAME}")).await;
     browser.until("document.querySelector('[data-follow-status]').textContent.startsWith('Following')").await;
-    assert_eq!(browser.texts("aside .badge").await[0], "Healthy");
+    assert_eq!(browser.texts(".status .badge").await[0], "✓ Healthy");
     assert_eq!(browser.texts(".probe").await, [""; 0]);
     browser.run("window.same = true", json!([])).await;
     // The user closes the revision. It stays closed, and the focus on it.
@@ -91,9 +91,12 @@ async fn tree_follows_rollout_without_reload() {
 
     rollout.repair().await;
     browser.until("!document.querySelector('.probe') && !document.querySelector('#revision-1')").await;
-    browser.until("document.querySelector('aside .badge').textContent === 'Healthy'").await;
-    browser.until("document.querySelectorAll('#history-table tbody tr').length === 2").await;
-    assert!(browser.texts("aside dd").await.iter().any(|fact| fact.starts_with("2.0.0")));
+    browser.until("document.querySelector('.status .badge').textContent === '✓ Healthy'").await;
+    browser
+        .until("[...document.querySelectorAll('aside dd')].some(one => one.textContent.startsWith('2.0.0'))")
+        .await;
     assert_eq!(browser.value("window.same").await, true, "the page was loaded once");
+    visit.open(&format!("/extensions/{NAME}/history")).await;
+    browser.until("document.querySelectorAll('#history-table tbody tr').length === 2").await;
     visit.finish(&[]).await;
 }

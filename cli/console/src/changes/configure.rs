@@ -1,0 +1,133 @@
+//! Form with the configuration of an extension, and the extension that it describes. Pure.
+
+use maud::{Markup, html};
+use olm_api::ClusterExtension;
+use olm_api::cluster_extension::{ConfigType, ExtensionConfig};
+use olm_cli_core::error::CliError;
+use olm_cli_core::output;
+use olm_cli_core::version_expression;
+use olm_cli_lifecycle::rendering::inline;
+
+use super::{Action, Request};
+use crate::extensions::path;
+
+/// Form with the present configuration.
+pub(crate) fn form(extension: &ClusterExtension) -> Markup {
+    let name = extension.metadata.name.as_deref().unwrap_or_default();
+    let request = present(extension);
+    html! {
+        h2 { "Configuration" }
+        p.soft { "The plan comes first. Nothing is written before you confirm it." }
+        form.install method="get" action=(format!("{}/{}", path(name), Action::Configure.as_str())) { (fields(&request)) }
+    }
+}
+
+/// Controls of the form.
+pub(super) fn fields(request: &Request) -> Markup {
+    let text = |id: &str, label: &str, help: &str, value: &str, placeholder: &str| {
+        html! {
+            div.field {
+                label for=(id) { (label) }
+                input id=(id) type="text" name=(id) value=(value) placeholder=(placeholder) spellcheck="false" autocomplete="off"
+                    aria-describedby=(format!("{id}-help"));
+                p.soft id=(format!("{id}-help")) { (help) }
+            }
+        }
+    };
+    html! {
+        (text("channels", "Channels", "Channels that upgrades come from, separated by commas. Empty: all channels", &request.channels, "all"))
+        (text("range", "Version range", "Upgrades stay within it: 1.2.3 for one version, 1.2.x, >=1.2, <2. Empty: any version", &request.range, "any"))
+        div.field {
+            label for="settings" { "Settings" }
+            textarea #settings name="settings" rows="8" spellcheck="false" aria-describedby="settings-help" { (request.settings) }
+            p.soft #settings-help { "Settings of the bundle (spec.config.inline), as YAML" }
+        }
+        button type="submit" { "Show plan" }
+    }
+}
+
+/// Request for the present configuration.
+fn present(extension: &ClusterExtension) -> Request {
+    let spec = extension.spec.as_ref();
+    let catalog = spec.and_then(|spec| spec.source.catalog.as_ref());
+    let settings = spec.and_then(|spec| spec.config.as_ref()?.inline.as_ref());
+    Request {
+        channels: catalog.map(|catalog| catalog.channels.join(", ")).unwrap_or_default(),
+        range: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
+        settings: settings.and_then(|settings| output::yaml(settings).ok()).unwrap_or_default(),
+        ..Request::default()
+    }
+}
+
+/// The extension with the configuration of the form.
+///
+/// # Errors
+/// A value is invalid.
+pub(super) fn desired(live: &ClusterExtension, request: &Request) -> Result<ClusterExtension, CliError> {
+    let mut desired = live.clone();
+    let range = request.range.trim();
+    if !range.is_empty() {
+        version_expression::check(range)?;
+    }
+    let settings = match request.settings.trim() {
+        "" => None,
+        text => Some(inline(text)?),
+    };
+    let Some(spec) = desired.spec.as_mut() else { return Ok(desired) };
+    if let Some(catalog) = &mut spec.source.catalog {
+        let channels =
+            request.channels.split([',', ' ']).map(str::trim).filter(|channel| !channel.is_empty());
+        catalog.channels = channels.map(str::to_owned).collect();
+        catalog.version = Some(range.to_owned()).filter(|range| !range.is_empty());
+    }
+    let inline = match settings {
+        None => None,
+        Some(serde_json::Value::Object(settings)) => Some(settings).filter(|settings| !settings.is_empty()),
+        Some(_) => {
+            return Err(CliError::usage(
+                "the settings must be a YAML mapping, such as `watchNamespace: apps`",
+            ));
+        }
+    };
+    spec.config =
+        inline.map(|inline| ExtensionConfig { config_type: ConfigType::Inline, inline: Some(inline) });
+    Ok(desired)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn live() -> ClusterExtension {
+        let source = json!({"sourceType": "Catalog", "catalog": {"packageName": "pipe", "version": "1.x", "channels": ["a", "b"]}});
+        let config = json!({"configType": "Inline", "inline": {"watchNamespace": "apps"}});
+        serde_json::from_value(json!({"metadata": {"name": "pipe"}, "spec": {"namespace": "ns", "source": source, "config": config}})).unwrap()
+    }
+
+    #[test]
+    fn present_configuration_is_no_change() {
+        let request = present(&live());
+        assert_eq!(
+            (request.channels.as_str(), request.settings.as_str()),
+            ("a, b", "watchNamespace: apps\n")
+        );
+        assert_eq!(desired(&live(), &request).unwrap(), live());
+    }
+
+    #[test]
+    fn configuration_is_replaced_and_checked() {
+        let request = |range: &str, settings: &str| Request {
+            range: range.to_owned(),
+            settings: settings.to_owned(),
+            ..Request::default()
+        };
+        let changed: Value = serde_json::to_value(desired(&live(), &request("", "")).unwrap()).unwrap();
+        let expected = json!({"namespace": "ns", "source": {"sourceType": "Catalog", "catalog": {"packageName": "pipe"}}});
+        assert_eq!(changed["spec"], expected);
+        for wrong in [request("1.*.x y", ""), request("", "[a]"), request("", "{a")] {
+            assert!(desired(&live(), &wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
