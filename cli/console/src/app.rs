@@ -19,7 +19,7 @@ use super::page::PageError;
 use super::users::Users;
 use super::visitor::{Identity, Keys};
 use super::{
-    ConsoleArgs, assets, catalog, changes, cluster, extensions, find, graph, guard, install, page,
+    ConsoleArgs, apis, assets, catalog, changes, cluster, extensions, find, graph, guard, install, page,
     rights, visitor,
 };
 
@@ -135,6 +135,7 @@ fn pages() -> Router<App> {
         .merge(extensions::routes())
         .merge(changes::routes())
         .merge(cluster::routes())
+        .merge(apis::routes())
         .merge(find::routes())
         .merge(rights::routes())
 }
@@ -145,7 +146,7 @@ fn changes() -> Router<App> {
         .merge(install::changes())
         .merge(changes::changes())
         .merge(cluster::changes())
-        
+        .merge(apis::changes())
 }
 
 /// All routes, behind the checks of every request.

@@ -3,6 +3,7 @@
 //! [`app`] composes the routes, [`guard`] checks every request, [`visitor`] knows the user, [`page`] is the frame of all
 //! pages. Each other module has the pages of one subject.
 
+mod apis;
 mod app;
 mod assets;
 mod browser;

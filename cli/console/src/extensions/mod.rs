@@ -5,9 +5,9 @@ mod cause;
 mod follow;
 mod list;
 mod list_page;
-mod object;
+pub(super) mod object;
 mod page;
-mod tab;
+pub(super) mod tab;
 mod tree;
 mod verdict;
 mod why;
@@ -38,7 +38,7 @@ pub(super) fn routes() -> Router<App> {
     let mut router = Router::new()
         .route("/extensions", get(list_page::page))
         .route("/extensions/{name}/why", get(why::page));
-    for tab in Tab::ALL {
+    for tab in Tab::ALL.into_iter().filter(|tab| *tab != Tab::Apis) {
         let slash = if tab.segment().is_empty() { "" } else { "/" };
         let path = format!("/extensions/{{name}}{slash}{}", tab.segment());
         let page = async move |state, visitor, path, query, selected| {

@@ -148,7 +148,7 @@ impl Shown {
                         @let sets: Vec<ClusterObjectSet> = observed.revisions.iter().map(|revision| revision.set.clone()).collect();
                         (history(&state.name, &records(&sets), now))
                     },
-                    Tab::Configuration => {},
+                    Tab::Apis | Tab::Configuration => {},
                 }
             }
         }

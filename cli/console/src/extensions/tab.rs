@@ -9,6 +9,8 @@ use super::path;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tab {
     Overview,
+    /// Pages of [`crate::apis`].
+    Apis,
     Objects,
     Events,
     Logs,
@@ -17,8 +19,9 @@ pub(crate) enum Tab {
 }
 
 impl Tab {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Overview,
+        Self::Apis,
         Self::Objects,
         Self::Events,
         Self::Logs,
@@ -30,6 +33,7 @@ impl Tab {
     pub(super) fn segment(self) -> &'static str {
         match self {
             Self::Overview => "",
+            Self::Apis => "apis",
             Self::Objects => "objects",
             Self::Events => "events",
             Self::Logs => "logs",
@@ -41,6 +45,7 @@ impl Tab {
     fn label(self) -> &'static str {
         match self {
             Self::Overview => "Overview",
+            Self::Apis => "APIs",
             Self::Objects => "Objects",
             Self::Events => "Events",
             Self::Logs => "Logs",
@@ -63,7 +68,7 @@ impl Tab {
             Self::Overview => Wanted { events: true, lines: 20 },
             Self::Events => Wanted { events: true, lines: 0 },
             Self::Logs => Wanted { events: false, lines: 300 },
-            Self::Objects | Self::History | Self::Configuration => {
+            Self::Apis | Self::Objects | Self::History | Self::Configuration => {
                 Wanted { events: false, lines: 0 }
             }
         }

@@ -1,6 +1,7 @@
 //! `olm console` in a real browser (docs/design/console.md#pages).
 
 mod accessible;
+mod apis;
 mod browser;
 mod changes;
 mod extensions;

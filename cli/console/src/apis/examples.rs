@@ -1,0 +1,81 @@
+//! Examples of an API: `alm-examples` of the installed bundle, as catalogs contain them.
+
+use olm_cli_catalog::bundle_details::values;
+use olm_cli_core::output;
+use olm_fbc::{Bundle, PROPERTY_CSV_METADATA};
+use serde_json::{Value, json};
+
+use super::Api;
+use crate::app::Console;
+use crate::visitor::Visitor;
+
+/// Limits of the examples of one API, and of their size in bytes.
+const EXAMPLES: usize = 20;
+const LARGEST: usize = 64 << 10;
+
+/// Names and YAML of the examples for the API. One without content if there is none.
+pub(super) async fn examples(
+    console: &Console,
+    visitor: &Visitor,
+    api: &Api,
+    package: &str,
+    bundle: &str,
+) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    // Without a catalog, only the skeleton remains.
+    for catalog in console.library.catalogs(console, visitor).await.unwrap_or_default() {
+        let package = catalog.content.ok().and_then(|content| content.package(package).ok());
+        if let Some(bundle) = package.as_ref().and_then(|package| package.bundle(bundle)) {
+            found = of_bundle(bundle, &api.gvk.group, &api.gvk.kind);
+            break;
+        }
+    }
+    if found.is_empty() {
+        found.push(skeleton(&api.version(), &api.gvk.kind));
+    }
+    found.into_iter().filter_map(|object| shown(&object)).take(EXAMPLES).collect()
+}
+
+/// Examples of a kind, in any of its versions.
+fn of_bundle(bundle: &Bundle, group: &str, kind: &str) -> Vec<Value> {
+    let metadata = values(bundle, PROPERTY_CSV_METADATA).next().unwrap_or_default();
+    let text = metadata["annotations"]["alm-examples"].as_str().unwrap_or_default();
+    let all: Value = serde_json::from_str(text).unwrap_or_default();
+    let is_kind = |object: &&Value| {
+        let version = object["apiVersion"].as_str().unwrap_or_default();
+        object["kind"] == kind && version.split_once('/').is_some_and(|(of, _)| of == group)
+    };
+    all.as_array().into_iter().flatten().filter(is_kind).cloned().collect()
+}
+
+fn skeleton(version: &str, kind: &str) -> Value {
+    json!({"apiVersion": version, "kind": kind, "metadata": {"name": "example"}, "spec": {}})
+}
+
+fn shown(object: &Value) -> Option<(String, String)> {
+    let name = object["metadata"]["name"].as_str().unwrap_or("example").to_owned();
+    let text = output::yaml(object).ok().filter(|text| text.len() <= LARGEST)?;
+    Some((name, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_of_the_kind_are_found() {
+        let examples = json!([
+            {"apiVersion": "a.io/v1beta1", "kind": "Lamp", "metadata": {"name": "one"}},
+            {"apiVersion": "b.io/v1", "kind": "Lamp"},
+            {"apiVersion": "a.io/v1", "kind": "Shade"},
+            7,
+        ]);
+        let of = |text: &str| -> usize {
+            let bundle = json!({"schema": "olm.bundle", "package": "p", "name": "p.v1", "image": "i", "properties": [
+                {"type": "olm.csv.metadata", "value": {"annotations": {"alm-examples": text}}}]});
+            of_bundle(&serde_json::from_value(bundle).unwrap(), "a.io", "Lamp").len()
+        };
+        assert_eq!((of(&examples.to_string()), of("{"), of("")), (1, 0, 0));
+        assert!(shown(&skeleton("a.io/v1", "Lamp")).unwrap().1.contains("kind: Lamp"));
+    }
+}
