@@ -28,25 +28,23 @@ impl SuggestedNamespace {
     /// The namespace of the template, else of the name, else `<package>-system`.
     ///
     /// # Errors
-    /// The bundle suggests a namespace of Kubernetes, or there is no valid name. The message tells which.
+    /// The name belongs to Kubernetes, or is not valid. The message tells which.
     pub fn of(package: &str, bundle: Option<&Bundle>) -> Result<Self, String> {
         let annotations = bundle.map(|bundle| csv_facts(bundle).annotations).unwrap_or_default();
-        let template = annotations.get(TEMPLATE).and_then(|text| from_template(text));
-        let named = || annotations.get(NAME).map(|name| of_name(name.trim()));
-        let of_bundle = template.or_else(named).filter(|found| found.name.as_deref().is_some_and(is_label));
+        let is_valid = |found: &ObjectMeta| found.name.as_deref().is_some_and(is_label);
+        let template = annotations.get(TEMPLATE).and_then(|text| from_template(text)).filter(is_valid);
+        let named = || annotations.get(NAME).map(|name| of_name(name.trim())).filter(is_valid);
+        let of_bundle = template.or_else(named);
         let is_of_bundle = of_bundle.is_some();
         let metadata = of_bundle.unwrap_or_else(|| of_name(&format!("{package}-system")));
         let name = metadata.name.as_deref().unwrap_or_default();
-        if is_reserved(name) {
-            return Err(format!(
-                "the bundle suggests namespace {}, which belongs to Kubernetes",
-                quote(name)
-            ));
-        }
-        if !is_label(name) {
-            return Err(format!("the bundle suggests no namespace, and {} is not a valid name", quote(name)));
-        }
-        Ok(Self { metadata, is_of_bundle })
+        let fault = match name {
+            _ if !is_label(name) => "is not a valid name",
+            _ if is_reserved(name) => "belongs to Kubernetes",
+            _ => return Ok(Self { metadata, is_of_bundle }),
+        };
+        let source = if is_of_bundle { "suggested by the bundle" } else { "named after the package" };
+        Err(format!("namespace {}, {source}, {fault}", quote(name)))
     }
 }
 
@@ -54,11 +52,13 @@ fn of_name(name: &str) -> ObjectMeta {
     ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
 }
 
-/// Name, labels and annotations of a Namespace as JSON. `None` if it has no name.
+/// Name, labels and annotations of a Namespace as JSON, without keys of OLM, which a bundle must not set. `None` if it has
+/// no name.
 fn from_template(text: &str) -> Option<ObjectMeta> {
     let template: Value = serde_json::from_str(text).ok()?;
     let texts = |field: &str| -> Option<BTreeMap<String, String>> {
         let map = template["metadata"][field].as_object()?.iter();
+        let map = map.filter(|(key, _)| !key.contains("olm.operatorframework.io/"));
         Some(map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect())
     };
     let name = template["metadata"]["name"].as_str()?.to_owned();
@@ -105,6 +105,7 @@ mod tests {
             (json!({NAME: "lights"}), "lights", true),
             (json!({TEMPLATE: "no JSON", NAME: "lights"}), "lights", true),
             (json!({TEMPLATE: template(json!({})), NAME: "lights"}), "lights", true),
+            (json!({TEMPLATE: template(json!({"name": "Not A Name"})), NAME: "lights"}), "lights", true),
             (json!({NAME: "Not A Name"}), "lamp-system", false),
             (json!({}), "lamp-system", false),
         ] {
@@ -118,10 +119,13 @@ mod tests {
             let refused = suggested(json!({NAME: name})).unwrap_err();
             assert_eq!(
                 refused,
-                format!("the bundle suggests namespace {name:?}, which belongs to Kubernetes")
+                format!("namespace {name:?}, suggested by the bundle, belongs to Kubernetes")
             );
         }
-        let odd = SuggestedNamespace::of("lamp.io", None).unwrap_err();
-        assert_eq!(odd, "the bundle suggests no namespace, and \"lamp.io-system\" is not a valid name");
+        let of_package = |package: &str| SuggestedNamespace::of(package, None).unwrap_err();
+        let invalid = "namespace \"lamp.io-system\", named after the package, is not a valid name";
+        assert_eq!(of_package("lamp.io"), invalid);
+        let reserved = "namespace \"kube-green-system\", named after the package, belongs to Kubernetes";
+        assert_eq!(of_package("kube-green"), reserved);
     }
 }

@@ -130,7 +130,7 @@ mod tests {
         };
         let rbac = "rbac.authorization.k8s.io/v1";
         let of = |condition: &str, permitted: &str, resource: &str| {
-            let rule = json!({"apiGroups": ["operators.coreos.com"], "resources": [resource],
+            let rule = json!({"apiGroups": ["operators.coreos.com"], "resources": [resource, format!("{resource}/status")],
                 "resourceNames": [permitted], "verbs": ["get", "patch", "update"]});
             let binding = json!({"subjects": [{"kind": "ServiceAccount", "name": "a", "namespace": "ns"}],
                 "roleRef": {"kind": "Role", "name": "r"}});

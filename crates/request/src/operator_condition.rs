@@ -52,7 +52,7 @@ pub fn upgrade_blocker(object: &OperatorCondition) -> Option<String> {
 }
 
 /// Status that reflects the reports of the operator at the current generation. The time of a condition changes only
-/// with its status. Reports through version v1, which are in the status itself, stay.
+/// with its status. Types that the spec lacks stay, as with classic OLM: operators of version v1 report in the status.
 pub fn mirrored(object: &OperatorCondition) -> OperatorConditionStatus {
     let old = object.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let observed = |report: &Condition| {
@@ -65,7 +65,7 @@ pub fn mirrored(object: &OperatorCondition) -> OperatorConditionStatus {
         }
     };
     let reports = object.spec.as_ref().map_or(&[][..], |spec| &spec.conditions);
-    let of_status = old.iter().filter(|report| is_of_status(object, report)).cloned();
+    let of_status = old.iter().filter(|report| find(reports, &report.type_).is_none()).cloned();
     OperatorConditionStatus { conditions: reports.iter().map(observed).chain(of_status).collect() }
 }
 
@@ -85,20 +85,18 @@ fn overridden(object: &OperatorCondition) -> Option<&Condition> {
 
 fn reported(object: &OperatorCondition) -> Option<&Condition> {
     let reports = object.spec.as_ref().map_or(&[][..], |spec| &spec.conditions);
-    let of_status = || observed(object).filter(|report| is_of_status(object, report));
-    find(reports, UPGRADEABLE).or_else(of_status)
+    find(reports, UPGRADEABLE).or_else(|| observed(object))
 }
 
 fn observed(object: &OperatorCondition) -> Option<&Condition> {
     find(&object.status.as_ref()?.conditions, UPGRADEABLE)
 }
 
-/// Reports whether an operator wrote the condition into the status, as those of version v1 do: neither is it a copy from
-/// the spec, nor one of a report that has been removed, whose generation has passed.
+/// Reports whether an operator of version v1 wrote the condition into the status. It does not know the generation, so that
+/// its report is never outdated.
 fn is_of_status(object: &OperatorCondition, condition: &Condition) -> bool {
     let reports = object.spec.as_ref().map_or(&[][..], |spec| &spec.conditions);
-    let has_passed = condition.observed_generation.is_some_and(|at| Some(at) != object.metadata.generation);
-    find(reports, &condition.type_).is_none() && !has_passed
+    find(reports, &condition.type_).is_none() && condition.observed_generation.is_none()
 }
 
 fn refusal(condition: &Condition) -> String {
@@ -154,6 +152,7 @@ mod tests {
             ("other conditions allow", none(), none(), unrelated, None),
             ("report in the status blocks", none(), none(), over("False"), refused),
             ("report in the status allows", none(), none(), over("True"), None),
+            ("report in the status of another generation blocks", none(), none(), seen("True", 2), outdated),
             ("report in the spec precedes one in the status", none(), over("True"), over("False"), unseen),
         ] {
             let spec = json!({"overrides": overrides, "conditions": reports});
@@ -170,11 +169,11 @@ mod tests {
         let mut first = condition("False", Some(3));
         first["lastTransitionTime"] = json!("2026-11-24T09:00:00Z");
         assert_eq!(of(Value::Null), json!({"conditions": [first]}));
-        // The same status keeps its time, the copy of a removed report is dropped.
+        // The same status keeps its time, and another type stays.
         let mut gone = condition("True", Some(2));
         gone["type"] = json!("Gone");
         let old = json!({"conditions": [condition("False", Some(2)), gone]});
-        let expected = json!({"conditions": [condition("False", Some(3))]});
+        let expected = json!({"conditions": [condition("False", Some(3)), gone]});
         assert_eq!(of(old), expected);
         assert_eq!(of(expected.clone()), expected);
         assert_eq!(of(json!({"conditions": [condition("True", Some(3))]})), json!({"conditions": [first]}));

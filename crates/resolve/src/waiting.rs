@@ -116,11 +116,20 @@ fn beyond_range<'a>(
     if from_release && found.as_ref().is_ok_and(|next| next.version.is_pre_release()) {
         let releases = Request { version: Some(RELEASES), ..*request };
         let release = resolve(&releases, catalogs);
-        if release.as_ref().is_ok_and(|next| is_newer(&next.version, request, resolution)) {
+        let is_offered = release.as_ref().is_ok_and(|next| is_newer(&next.version, request, resolution));
+        if is_offered || best_held(request, catalogs, &release).is_some() {
             return (releases, release);
         }
     }
     (open, found)
+}
+
+/// Best held bundle: for an installed release, a release if there is one.
+fn preferred(held: &[Held], request: &Request<'_>) -> Option<Held> {
+    let installed = request.installed.and_then(|installed| installed.origin().ok());
+    let from_release = installed.is_none_or(|installed| !installed.version.is_pre_release());
+    let is_release = |held: &&Held| !Waiting::from(*held).pre_release;
+    held.iter().find(is_release).filter(|_| from_release).or(held.first()).cloned()
 }
 
 /// Best bundle that a rule holds back, or newer one that mode Reject refuses.
@@ -130,11 +139,11 @@ fn best_held(
     resolution: &Result<Resolved, ResolveError>,
 ) -> Option<Held> {
     let error = match resolution {
-        Ok(resolved) => return resolved.held.first().cloned(),
+        Ok(resolved) => return preferred(&resolved.held, request),
         Err(error) => error,
     };
     let ResolveError::Dependency { bundle, property } = error.cause() else {
-        return error.held().first().cloned();
+        return preferred(error.held(), request);
     };
     let offered = by_preference(catalogs).into_iter().find_map(|catalog| {
         let package = catalog.package.as_ref().ok()?.as_ref()?;

@@ -69,6 +69,11 @@ fn pre_release_is_offered_to_a_release_only_if_nothing_else_is_newer() {
     );
     assert_eq!(from(&pinned("1.0.0"), &both), "1.1.0 from main; outside of 1.0.0");
     assert_eq!(from(&pinned("1.1.0"), &both), "2.0.0-rc.1 from main; outside of 1.1.0");
+    // A rule holds both.
+    let rules = Rules { upgrade_scope: Some(UpgradeScope::Patch), ..Rules::default() };
+    let held =
+        r#"1.1.0 from main; outside of 1.0.0; outside of the upgrade scope "patch" of installed 1.0.0"#;
+    assert_eq!(from(&pinned("1.0.0").rules(rules), &both), held);
     let candidates = chain(&["1.0.0-rc.1", "1.0.0-rc.2"]);
     assert_eq!(from(&pinned("1.0.0-rc.1"), &candidates), "1.0.0-rc.2 from main; outside of 1.0.0-rc.1");
 }

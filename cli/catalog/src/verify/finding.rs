@@ -1,7 +1,7 @@
 //! Findings of `olm catalog verify`, and their rules.
 
 use olm_fbc::Origin;
-use olm_finding::Rule;
+use olm_finding::{Level, Rule};
 use serde::Serialize;
 
 use crate::whole::WholeCatalog;
@@ -18,7 +18,7 @@ olm_finding::rules! {
         "A patch that is released after the next minor version needs an edge from that minor version."
     SKIP_RANGE "GRAPH-6" Error ("") "the skipRange of a bundle has lower versions only"
         "A higher version makes an upgrade of a downgrade; a range without any lower version has no effect."
-    UNSERVED "GRAPH-7" Warning ("") "an upgrade keeps the versions of the APIs (property olm.gvk) that the next lower one provides"
+    UNSERVED "GRAPH-7" Warning ("") "an upgrade keeps the versions of the APIs (property olm.gvk)"
         "Clients that use the version fail after the upgrade. Announce it, and serve both versions for some releases."
     MISSING "IMAGE-1" Error ("images") "the image exists"
         "Push the image, or remove the bundle from the catalog."
@@ -77,11 +77,9 @@ impl CatalogPlace {
 /// Fault that `validate` found.
 pub(super) fn of_structure(finding: &olm_fbc::CatalogFinding) -> Finding {
     let message = olm_fbc::CatalogFinding { origin: None, ..finding.clone() }.to_string();
-    Finding::new(
-        finding.rule,
-        CatalogPlace { origin: finding.origin.clone(), ..CatalogPlace::default() },
-        message,
-    )
+    let place = CatalogPlace { origin: finding.origin.clone(), ..CatalogPlace::default() };
+    // A catalog with repeated keys loses objects, which passes `validate` because opm accepts it.
+    Finding { level: Level::Error, ..Finding::new(finding.rule, place, message) }
 }
 
 /// Fault of a bundle.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use olm_bundle_check::range_fault;
 use olm_finding::Rule;
 use olm_resolve::{Gvk, Offer, Provider, UpgradeOrigin};
-use olm_version::{Range, VersionRelease, quote};
+use olm_version::{Range, quote};
 
 use super::finding::{Finding, MINOR_GAP, PROPERTIES, SKIP_RANGE, STRANDED, UNSERVED, of_bundle};
 use crate::package::CatalogPackage;
@@ -35,7 +35,7 @@ pub(super) fn check(package: &CatalogPackage, versions: bool) -> Vec<Finding> {
     findings
 }
 
-/// Reports versions of APIs that a bundle does not provide, but the next lower bundle from which an upgrade leads to it.
+/// Reports versions of APIs that a bundle lacks, and a bundle that upgrades to it provides: each at the lowest such bundle.
 fn unserved(package: &CatalogPackage) -> Vec<Finding> {
     let bundles = package.content.bundles.iter();
     let provided: BTreeMap<&str, Provider> = bundles
@@ -45,29 +45,39 @@ fn unserved(package: &CatalogPackage) -> Vec<Finding> {
         .collect();
     let mut offers: Vec<_> =
         package.index.offers().filter_map(|offer| Some((offer.version().ok()?, offer))).collect();
-    offers.sort_by(|(one, _), (other, _)| other.cmp(one));
-    let finding = |(index, (_, offer)): (usize, &(&VersionRelease, &Offer))| {
-        let leads = |(version, lower): &&(&VersionRelease, &Offer)| {
+    offers.sort_by_key(|(version, _)| *version);
+    let apis: Vec<BTreeSet<&Gvk>> = offers
+        .iter()
+        .map(|(_, offer)| provided.get(offer.name()).into_iter().flat_map(Provider::gvks).collect())
+        .collect();
+    let mut known: BTreeSet<&Gvk> = BTreeSet::new();
+    let mut findings = Vec::new();
+    for (index, (_, offer)) in offers.iter().enumerate() {
+        for (place, (version, lower)) in offers[..index].iter().enumerate().rev() {
+            let lost = apis[place].difference(&apis[index]).filter(|api| !known.contains(*api));
+            let lost: BTreeSet<&Gvk> = lost.copied().collect();
             let origin = UpgradeOrigin { name: lower.name(), version: (*version).clone() };
-            offer.edges_from(&origin, &[]).next().is_some()
-        };
-        let (_, lower) = offers.iter().skip(index + 1).find(leads)?;
-        let lost = lost_versions(provided.get(lower.name())?, provided.get(offer.name())?);
-        let message =
-            format!("the upgrade from {} no longer serves {}", quote(lower.name()), lost.join("; "));
-        (!lost.is_empty()).then(|| of_bundle(&UNSERVED, &package.name, offer.name(), message))
-    };
-    offers.iter().enumerate().filter_map(finding).collect()
+            if lost.is_empty() || offer.edges_from(&origin, &[]).next().is_none() {
+                continue;
+            }
+            let message =
+                format!("the upgrade from {} no longer serves {}", quote(lower.name()), named(&lost));
+            findings.push(of_bundle(&UNSERVED, &package.name, offer.name(), message));
+            known.extend(lost);
+        }
+    }
+    findings
 }
 
-/// APIs of `old` that `new` lacks, such as `Lamp.example.com v1beta1`.
-fn lost_versions(old: &Provider, new: &Provider) -> Vec<String> {
-    let kept: BTreeSet<&Gvk> = new.gvks().collect();
-    let mut lost: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for gvk in old.gvks().filter(|gvk| !kept.contains(gvk)) {
-        lost.entry((&gvk.group, &gvk.kind)).or_default().push(&gvk.version);
+/// APIs such as `Lamp.example.com v1beta1`.
+fn named(apis: &BTreeSet<&Gvk>) -> String {
+    let mut by_kind: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for api in apis {
+        by_kind.entry((&api.group, &api.kind)).or_default().push(&api.version);
     }
-    lost.iter().map(|((group, kind), versions)| format!("{kind}.{group} {}", versions.join(", "))).collect()
+    let texts =
+        by_kind.iter().map(|((group, kind), versions)| format!("{kind}.{group} {}", versions.join(", ")));
+    texts.collect::<Vec<_>>().join("; ")
 }
 
 /// Reports ranges with higher versions than that of their bundle, and without lower ones.

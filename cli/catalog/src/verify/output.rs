@@ -87,11 +87,8 @@ pub(super) fn report(verification: &Verification) -> RunReport {
             _ => message(finding),
         };
         let spot = Spot { file, line, name };
-        by_case.entry((package.as_str(), bundle.as_str())).or_default().push(olm_finding::Finding::new(
-            finding.rule,
-            spot,
-            message,
-        ));
+        let found = olm_finding::Finding { rule: finding.rule, level: finding.level, place: spot, message };
+        by_case.entry((package.as_str(), bundle.as_str())).or_default().push(found);
     }
     let case = |((package, bundle), findings): ((&str, &str), Vec<_>)| Case {
         suite: if package.is_empty() { verification.catalog.clone() } else { package.to_owned() },

@@ -89,9 +89,8 @@ pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
     };
     // The parser reports a line that follows a call-out, perhaps after an empty one.
     let mut above = (at.saturating_sub(3)..=at).rev().chain([at + 1]);
-    above
-        .find_map(|number| Some((number, call_out(lines.get(number.checked_sub(1)?)?)?)))
-        .or_else(|| of(&|_, line| unquoted(line)))
+    of(&|_, line| unquoted(line))
+        .or_else(|| above.find_map(|number| Some((number, call_out(lines.get(number.checked_sub(1)?)?)?))))
         .or_else(|| of(&|number, line| too_deep(&lines, number, line)))
         .or_else(|| of(&|number, line| not_in_block(&lines, number, line)))
 }

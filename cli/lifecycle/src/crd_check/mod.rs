@@ -27,6 +27,9 @@ use serde_json::Value;
 
 use self::source::{Crd, Crds};
 
+/// Highest number of field managers that a text names.
+const NAMED: usize = 5;
+
 /// First lines of the command's help.
 pub const ABOUT: &str = "Check whether new CustomResourceDefinitions break existing custom resources
 
@@ -115,6 +118,9 @@ pub(crate) struct UnservedVersion {
     /// Number of custom resources that were written in it. `None` if they were not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) objects: Option<usize>,
+    /// `true` if there are so many custom resources that not all were read.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_minimum: bool,
     /// Field managers of these writes.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) managers: BTreeSet<String>,
@@ -122,21 +128,24 @@ pub(crate) struct UnservedVersion {
 
 impl UnservedVersion {
     pub(crate) fn new(version: &str) -> Self {
-        Self { version: version.to_owned(), objects: None, managers: BTreeSet::new() }
+        Self { version: version.to_owned(), objects: None, is_minimum: false, managers: BTreeSet::new() }
     }
 }
 
 impl fmt::Display for UnservedVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is no longer served: clients that use it fail", self.version)?;
-        let managers: Vec<&str> = self.managers.iter().map(String::as_str).collect();
+        let mut managers = self.managers.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+        if self.managers.len() > NAMED {
+            managers += &format!(" and {} more", self.managers.len() - NAMED);
+        }
+        let least = if self.is_minimum { "at least " } else { "" };
         match self.objects {
             None => Ok(()),
+            Some(0) if self.is_minimum => Ok(()),
             Some(0) => f.write_str("; no custom resource was written in it"),
-            Some(1) => write!(f, "; 1 custom resource was written in it, by {}", managers.join(", ")),
-            Some(count) => {
-                write!(f, "; {count} custom resources were written in it, by {}", managers.join(", "))
-            }
+            Some(1) => write!(f, "; {least}1 custom resource was written in it, by {managers}"),
+            Some(count) => write!(f, "; {least}{count} custom resources were written in it, by {managers}"),
         }
     }
 }

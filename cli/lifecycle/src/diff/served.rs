@@ -8,7 +8,7 @@ use kube::core::GroupVersionKind;
 use olm_cli_core::error::CliError;
 use olm_revision::kube_cluster::KubeCluster;
 use olm_revision::object::served_kind;
-use olm_runtime::cluster::{describe, list_all, within_deadline};
+use olm_runtime::cluster::{describe, within_deadline};
 use serde_json::Value;
 
 use super::cluster::ComparedExtension;
@@ -16,6 +16,8 @@ use crate::crd_check::{CrdResult, UnservedVersion};
 
 /// Page size of list calls.
 const PAGE: u32 = 500;
+/// Highest number of custom resources that are read of a kind. All are kept at once.
+const MOST: usize = 10_000;
 
 /// Counts the custom resources that were written in versions that are no longer served. `live` has the CRDs of the
 /// cluster. Returns a warning for each CRD whose custom resources cannot be read.
@@ -63,8 +65,16 @@ async fn writes(
         found.items.iter_mut().for_each(reduce);
         Ok::<_, kube::Error>(found)
     };
-    let all = list_all(ListParams::default().limit(PAGE), page).await.map_err(|error| describe(&error))?;
-    Ok(all.into_iter().map(writers).collect())
+    let mut parameters = ListParams::default().limit(PAGE);
+    let mut all = Vec::new();
+    loop {
+        let found = page(parameters.clone()).await.map_err(|error| describe(&error))?;
+        all.extend(found.items.into_iter().map(writers));
+        match found.metadata.continue_.filter(|token| !token.is_empty() && all.len() < MOST) {
+            Some(token) => parameters = parameters.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
 }
 
 /// Removes what is not used: all objects of a kind are kept at once.
@@ -90,6 +100,7 @@ fn record(version: &mut UnservedVersion, group: &str, objects: &[Vec<(String, St
     let managers: Vec<_> =
         objects.iter().map(|writes| of(writes)).filter(|found| !found.is_empty()).collect();
     version.objects = Some(managers.len());
+    version.is_minimum = objects.len() >= MOST;
     version.managers = managers.into_iter().flatten().collect();
 }
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
-use kube::api::Api;
+use kube::api::{Api, PartialObjectMeta};
 use olm_api::ClusterExtension;
 use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
@@ -94,13 +94,26 @@ pub fn require_same(existing: &ClusterExtension, desired: &ClusterExtension) -> 
 /// Reports whether the namespace exists.
 ///
 /// # Errors
-/// The API server does not answer, the namespace is being deleted, or it does not exist and may not be created.
+/// Errors of [`find_namespace`].
 pub async fn check_namespace(
     cluster: &ClusterConnection,
     namespace: &str,
     may_create: bool,
     session: &Session,
 ) -> Result<bool, CliError> {
+    find_namespace(cluster, namespace, may_create, session).await.map(|found| found.is_some())
+}
+
+/// Finds the namespace. `None` if it does not exist, and may be created.
+///
+/// # Errors
+/// The API server does not answer, the namespace is being deleted, or it does not exist and may not be created.
+pub(super) async fn find_namespace(
+    cluster: &ClusterConnection,
+    namespace: &str,
+    may_create: bool,
+    session: &Session,
+) -> Result<Option<PartialObjectMeta<Namespace>>, CliError> {
     let api: Api<Namespace> = Api::all(cluster.client().clone());
     let what = format!("namespace {}", quote(namespace));
     match cluster.call(&what, api.get_metadata_opt(namespace), session).await? {
@@ -110,7 +123,7 @@ pub async fn check_namespace(
         None if !may_create => {
             Err(CliError::findings(format!("{what} does not exist: create it, or use --create-namespace")))
         }
-        found => Ok(found.is_some()),
+        found => Ok(found),
     }
 }
 

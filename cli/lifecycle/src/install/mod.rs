@@ -44,8 +44,9 @@ the API server, the bundle's install modes or its configuration schema would rej
 extension owns an object of the bundle, such as a CRD. An existing extension with the same \
 settings is left unchanged. An existing one with different settings is an error.
 
-Without --namespace, the namespace is the one that the bundle suggests, which is shown. It is created with the labels and \
-annotations of the suggestion if it does not exist.
+Without --namespace, the namespace is the one that the bundle suggests, which is printed first. It is created if it does not \
+exist. If the bundle also suggests labels or annotations for it, --create-namespace is required, because they can relax Pod \
+Security. A namespace that exists for another purpose is used only with --namespace.
 
 With --with-dependencies, all dependencies of the package are planned and, after confirmation, installed in \
 order, each after its own dependencies. After a failure, run the same command again to continue.";
@@ -71,7 +72,7 @@ pub struct InstallArgs {
     /// which is created if it does not exist
     #[arg(short, long, value_name = "NAMESPACE")]
     namespace: Option<String>,
-    /// Create the namespace if it does not exist
+    /// Create the namespace if it does not exist, also with the labels and annotations that the bundle suggests
     #[arg(long)]
     create_namespace: bool,
     /// Name of the ClusterExtension; default: that of the package
@@ -158,6 +159,7 @@ pub async fn run(args: InstallArgs, session: &mut Session) -> Result<(), CliErro
             access: &args.access,
             change: &args.change,
             namespace: namespace.as_ref(),
+            create_namespace: args.create_namespace,
             yes: args.yes,
             upgrades: false,
         };
@@ -201,7 +203,7 @@ async fn install_one(
     }
     let namespace = match &args.namespace {
         Some(name) => InstallNamespace::given(name, args.create_namespace),
-        None => InstallNamespace::suggested(choice.namespace)?,
+        None => InstallNamespace::suggested(choice.namespace, &args.package, args.create_namespace)?,
     };
     extension::set_namespace(&mut desired, namespace.name());
     let has_namespace = namespace.exists(cluster, session).await?;
@@ -213,7 +215,6 @@ async fn install_one(
     if args.change.dry_run.is_none() {
         change::dry_create(cluster, &desired, session).await?;
     }
-    // Its labels can relax Pod Security, so that they are shown first.
     if let Some(note) = namespace.note() {
         say(&format!("namespace {note}"));
     }

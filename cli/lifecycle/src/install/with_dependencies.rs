@@ -5,7 +5,6 @@
 
 use kube::ResourceExt;
 use olm_api::ClusterExtension;
-use olm_cli_catalog::suggested_namespace::SuggestedNamespace;
 use olm_cli_core::change::{self, ChangeArgs, ChangeFormat, WrittenObject};
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};
@@ -16,7 +15,7 @@ use olm_cli_core::source::{Access, ClusterConnection};
 use olm_version::quote;
 
 use super::existing::{find_existing, find_twin, require_same, twin_error};
-use super::extension::set_namespace;
+use super::extension::{package, set_namespace};
 use super::{InstallNamespace, check_schema, print_warnings};
 use crate::diff::{ComparedExtension, refusal};
 use crate::hardened;
@@ -33,6 +32,8 @@ pub(crate) struct PlanContext<'a> {
     pub(crate) change: &'a ChangeArgs,
     /// Namespace of new extensions. `None` for the one that the bundle suggests.
     pub(crate) namespace: Option<&'a InstallNamespace>,
+    /// Create a suggested namespace also with labels and annotations.
+    pub(crate) create_namespace: bool,
     /// Carry out the plan without asking.
     pub(crate) yes: bool,
     /// The extension exists, and the plan may change it.
@@ -64,7 +65,8 @@ pub(crate) async fn run(
     let namespace = match context.namespace {
         Some(given) => given,
         None => {
-            suggested = namespace_of_plan(namespace, extensions)?;
+            let package = package(&desired);
+            suggested = InstallNamespace::suggested(namespace, package, context.create_namespace)?;
             for planned in steps.iter_mut().flatten().filter(|planned| planned.before.is_none()) {
                 set_namespace(&mut planned.extension, suggested.name());
             }
@@ -110,17 +112,6 @@ pub(crate) async fn run(
         change::print(args.output, "", &written, &mut session.output)?;
     }
     ended
-}
-
-/// Suggested namespace. It may exist if an extension is in it, such as after an interrupted run of this command.
-fn namespace_of_plan(
-    suggestion: Result<SuggestedNamespace, String>,
-    extensions: &[ClusterExtension],
-) -> Result<InstallNamespace, CliError> {
-    let suggested = InstallNamespace::suggested(suggestion)?;
-    let mut used = extensions.iter().filter_map(|one| one.spec.as_ref()).map(|spec| spec.namespace.as_str());
-    let is_used = used.any(|used| used == suggested.name());
-    Ok(if is_used { InstallNamespace::given(suggested.name(), false) } else { suggested })
 }
 
 impl PlanContext<'_> {

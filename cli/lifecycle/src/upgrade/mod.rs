@@ -300,6 +300,7 @@ async fn with_dependencies(
         access: &args.access,
         change: &args.change,
         namespace: Some(&namespace),
+        create_namespace: false,
         yes: args.yes,
         upgrades: true,
     };

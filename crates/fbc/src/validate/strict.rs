@@ -105,15 +105,19 @@ fn value_warnings(at: &str, kind: &str, value: &RawValue, found: &mut Vec<String
 
 /// Warns about APIs whose names no CRD can have.
 fn gvk_warnings(at: &str, members: &[Member<'_>], found: &mut Vec<String>) {
-    let rows: [(&str, fn(&str) -> bool, &str); 3] = [
-        ("group", |group| group.split('.').all(is_dns_label), "lowercase letters, digits, - and ."),
-        ("version", is_dns_label, "lowercase letters, digits and -"),
-        ("kind", |kind| is_dns_label(&kind.to_lowercase()), "letters, digits and -"),
-    ];
-    for (name, is_valid, allowed) in rows {
+    for (name, allowed) in [
+        ("group", "lowercase letters, digits, - and ."),
+        ("version", "lowercase letters, digits and -"),
+        ("kind", "letters, digits and -"),
+    ] {
         let text = text_field(members, name);
-        if !text.is_empty() && !is_valid(&text) {
-            found.push(format!("{at}.{name}: {} is no valid name; allowed: {allowed}", quote(&text)));
+        let is_valid = match name {
+            "group" => text.split('.').all(is_dns_label),
+            "kind" => is_dns_label(&text.to_lowercase()),
+            _ => is_dns_label(&text),
+        };
+        if !text.is_empty() && !is_valid {
+            found.push(format!("{at}.{name}: {} is not a valid name; allowed: {allowed}", quote(&text)));
         }
     }
 }

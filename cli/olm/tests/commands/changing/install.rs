@@ -70,20 +70,33 @@ async fn suggested_namespace_is_shown_and_created_with_its_labels(fixture: &Fixt
     let shown = fixture.olm(&["install", "tube", "--dry-run=client"]).await;
     assert_eq!(shown.code, 0, "{shown:?}");
     assert_eq!(shown.stderr, "namespace tube-system, named after the package\n", "{shown:?}");
-    let planned = fixture.olm(&["install", "base", "--with-dependencies", "--dry-run=client"]).await;
-    let note = "pumps, suggested by the bundle, with label pod-security.kubernetes.io/enforce=baseline\n";
-    assert!(planned.stdout.contains(note), "{planned:?}");
-    let ran = fixture.olm(&["install", "base"]).await;
-    assert_eq!((ran.code, ran.stderr), (0, format!("namespace {note}")));
+    let note = "pumps, suggested by the bundle, with label pod-security.kubernetes.io/enforce=baseline";
+    let refused = format!("error: namespace {note}: to create it so, add --create-namespace\n");
+    for more in [&[][..], &["--with-dependencies", "--yes"], &["--dry-run=client"]] {
+        let ran = fixture.olm(&[&["install", "base"], more].concat()).await;
+        assert_eq!((ran.code, ran.stderr.as_str()), (3, refused.as_str()), "{more:?}");
+    }
+    let line = ["install", "base", "--create-namespace"];
+    let planned = fixture.olm(&[&line[..], &["--with-dependencies", "--dry-run=client"]].concat()).await;
+    assert!(planned.stdout.contains(&format!("{note}\n")), "{planned:?}");
+    let ran = fixture.olm(&line).await;
+    assert_eq!((ran.code, ran.stderr), (0, format!("namespace {note}\n")));
     let namespaces: Api<Namespace> = Api::all(fixture.client());
     let labels = namespaces.get("pumps").await.unwrap().metadata.labels.unwrap();
     assert_eq!(labels["pod-security.kubernetes.io/enforce"], "baseline");
     assert_eq!(fixture.extension("base").await.spec.unwrap().namespace, "pumps");
     let again = fixture.olm(&["install", "base"]).await;
     assert_eq!(again.stdout, "clusterextension.olm.operatorframework.io/base unchanged\n", "{again:?}");
+    // The namespace remains, and is that of this package.
     fixture.extensions().delete("base", &Default::default()).await.unwrap();
-    let refused = fixture.olm(&["install", "base"]).await;
-    let expected = "error: namespace pumps, suggested by the bundle, exists: to install into it, add `--namespace pumps`\n";
+    for more in [&[][..], &["--with-dependencies", "--yes"]] {
+        let ran = fixture.olm(&[&["install", "base", "--dry-run=client"], more].concat()).await;
+        assert_eq!(ran.code, 0, "{more:?}: {ran:?}");
+    }
+    fixture.create_namespace("tube-system").await;
+    let refused = fixture.olm(&["install", "tube"]).await;
+    let expected = "error: namespace tube-system, named after the package, exists: to install into it, add `--namespace \
+                    tube-system`\n";
     assert_eq!((refused.code, refused.stderr.as_str()), (3, expected));
 }
 
