@@ -129,7 +129,7 @@ fn preferred(held: &[Held], request: &Request<'_>) -> Option<Held> {
     let installed = request.installed.and_then(|installed| installed.origin().ok());
     let from_release = installed.is_none_or(|installed| !installed.version.is_pre_release());
     let is_release = |held: &&Held| !Waiting::from(*held).pre_release;
-    held.iter().find(is_release).filter(|_| from_release).or(held.first()).cloned()
+    held.iter().find(is_release).filter(|_| from_release).or_else(|| held.first()).cloned()
 }
 
 /// Best bundle that a rule holds back, or newer one that mode Reject refuses.
