@@ -85,11 +85,9 @@ pub fn plan(
         Some(reference) if owner.is(reference) && is_deleting(actual) => ObjectPlan::AwaitDeletion,
         Some(reference) if owner.is(reference) => ObjectPlan::Repair,
         Some(reference) if siblings.iter().any(|uid| uid == text(reference, "/uid")) => {
-            // Limits the number in the annotation, which any user can change: with a higher one, each revision would
-            // leave the object to a newer one.
-            let limit =
-                names::revision_number(&owner.extension, text(reference, "/name")).unwrap_or(i64::MAX);
-            match limit.min(revision_of(actual)).cmp(&owner.number) {
+            // Any user can change the annotation, and an admission policy may remove it from each write.
+            let named = names::revision_number(&owner.extension, text(reference, "/name"));
+            match named.unwrap_or_else(|| revision_of(actual)).cmp(&owner.number) {
                 std::cmp::Ordering::Greater => ObjectPlan::Leave,
                 std::cmp::Ordering::Less => ObjectPlan::Adopt,
                 std::cmp::Ordering::Equal => ObjectPlan::Collide,
