@@ -88,6 +88,10 @@ impl Cluster for CertifiedCluster {
     async fn instances(&self, gvk: &GroupVersionKind) -> Answer<Option<Instances>> {
         self.cluster.instances(gvk).await
     }
+
+    async fn is_autoscaled(&self, key: &ObjectKey) -> bool {
+        self.cluster.is_autoscaled(key).await
+    }
 }
 
 /// The webhook configuration `object` with the CA bundles of `patch`.

@@ -39,6 +39,9 @@ pub trait Cluster: Send + Sync {
 
     /// Summary of the objects of the kind in all namespaces. `None` if there are none.
     fn instances(&self, gvk: &GroupVersionKind) -> impl Future<Output = Answer<Option<Instances>>> + Send;
+
+    /// `true` if a HorizontalPodAutoscaler scales the object. `false` also if that cannot be read.
+    fn is_autoscaled(&self, key: &ObjectKey) -> impl Future<Output = bool> + Send;
 }
 
 /// Summary of the objects of one kind.

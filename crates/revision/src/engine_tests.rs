@@ -84,6 +84,10 @@ impl Cluster for Fake {
     async fn instances(&self, _: &GroupVersionKind) -> Result<Option<Instances>, ClusterError> {
         Ok(None)
     }
+
+    async fn is_autoscaled(&self, _: &ObjectKey) -> bool {
+        false
+    }
 }
 
 fn config_map(name: &str) -> Value {

@@ -126,6 +126,14 @@ pub(crate) fn without_scaled(desired: &Value, actual: &Value) -> Value {
     rest
 }
 
+/// `true` if the replicas that `desired` sets are 0 and have no owner. The API server records none for a scale to 0.
+pub(crate) fn is_scaled_to_zero(desired: &Value, actual: &Value) -> bool {
+    let replicas = |object: &Value| object.pointer("/spec/replicas").and_then(Value::as_u64);
+    replicas(actual) == Some(0)
+        && replicas(desired).is_some_and(|replicas| replicas > 0)
+        && !entries(actual).iter().any(|entry| entry.pointer("/fieldsV1/f:spec/f:replicas").is_some())
+}
+
 fn remove(object: &mut Value, fields: &Value) {
     let steps = fields.as_object().into_iter().flatten();
     for (name, below) in steps.filter_map(|(step, below)| Some((step.strip_prefix("f:")?, below))) {

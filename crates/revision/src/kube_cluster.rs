@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, GetParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
@@ -202,6 +203,19 @@ impl Cluster for KubeCluster {
             finalizers.extend(metadata.finalizers);
         }
         Ok(first.map(|first| Instances { count, first, finalizers }))
+    }
+
+    async fn is_autoscaled(&self, key: &ObjectKey) -> bool {
+        let page = ListParams::default().limit(LIST_PAGE);
+        let url = HorizontalPodAutoscaler::url_path(&(), Some(&key.namespace));
+        let gvk = GroupVersionKind::gvk("autoscaling", "v2", "HorizontalPodAutoscaler");
+        let unimpersonated = Self { user: None, ..self.clone() };
+        let found: Answer<Value> = unimpersonated.send(&gvk, Request::new(url).list(&page)).await;
+        let scalers = found.as_ref().ok().and_then(|found| found["items"].as_array());
+        scalers.into_iter().flatten().any(|scaler| {
+            let target = &scaler["spec"]["scaleTargetRef"];
+            target["kind"] == key.gvk.kind.as_str() && target["name"] == key.name.as_str()
+        })
     }
 }
 

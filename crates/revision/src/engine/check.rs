@@ -7,7 +7,7 @@ use super::{Engine, Revision};
 use crate::cluster::{ApiErrorReason, Cluster, ClusterError};
 use crate::content::{ContentObject, ContentPhase};
 use crate::error::{EngineError, ObjectError};
-use crate::fields::{Moves, blocking, classic_managers, without_scaled};
+use crate::fields::{Moves, blocking, classic_managers, is_scaled_to_zero, without_scaled};
 use crate::immutable::{about_object, is_replaceable, trial};
 use crate::managed_fields::{agrees, conflicts, drops_conversion, unrecorded};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
@@ -205,6 +205,9 @@ impl<C: Cluster> Engine<C> {
                 (desired, keeps_storage) = (staged, true);
             }
             desired = without_scaled(&desired, actual);
+            if is_scaled_to_zero(&desired, actual) && self.cluster.is_autoscaled(&key).await {
+                desired["spec"].as_object_mut().map(|spec| spec.remove("replicas"));
+            }
             moves = Moves::of(actual, &revision.owner);
             let is_same = || live_hash == Some(hash_of_ours(actual)) || is_applied(&desired, actual, &moves);
             if plan == ObjectPlan::Repair && is_same() {

@@ -123,6 +123,26 @@ async fn replicas_of_an_autoscaler_stay_and_manual_ones_are_restored() {
     assert_eq!(owners_of(&fixture.get(&op).await.unwrap(), "f:replicas"), [""; 0]);
     assert_eq!(actions(&fixture.complete(&second).await), [Action::Updated]);
     assert_eq!(replicas(fixture).await, 1);
+
+    // An autoscaler that scales to 0, such as KEDA, has a HorizontalPodAutoscaler.
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "op"});
+    let scaler = json!({"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "keda-hpa-op", "namespace": ns}, "spec": {"scaleTargetRef": target, "maxReplicas": 3}});
+    fixture.create(&scaler).await;
+    scale_as(fixture, "keda-operator", &op, 0).await;
+    for _ in 0..2 {
+        fixture.complete(&second).await;
+        assert_eq!(replicas(fixture).await, 0);
+        fixture.restart();
+    }
+    let mut third = fixture.revision(ns, 3, vec![phase("deploy", &[&op])]).await;
+    (third.siblings, third.probes) = (vec![second.owner.uid.clone()], Default::default());
+    fixture.complete(&third).await;
+    assert_eq!(replicas(fixture).await, 0, "after an upgrade");
+    fixture.delete(&scaler).await;
+    fixture.restart();
+    assert_eq!(actions(&fixture.complete(&third).await), [Action::Updated]);
+    assert_eq!(replicas(fixture).await, 1);
 }
 
 // Issue: `strategy: {}` became `Recreate`, and no upgrade completed.

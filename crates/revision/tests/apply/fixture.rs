@@ -64,6 +64,10 @@ impl<C: Cluster> Cluster for Recorder<C> {
     async fn instances(&self, gvk: &GroupVersionKind) -> Result<Option<Instances>, ClusterError> {
         self.inner.instances(gvk).await
     }
+
+    async fn is_autoscaled(&self, key: &ObjectKey) -> bool {
+        self.inner.is_autoscaled(key).await
+    }
 }
 
 pub(crate) struct Fixture {
