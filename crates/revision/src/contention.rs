@@ -22,7 +22,7 @@ const LONGEST_DELAY: Duration = Duration::from_secs(6 * 60);
 const SHOWN_FIELDS: usize = 3;
 
 /// Field that was corrected, and the manager that had changed it. Empty if no manager owns it: it was removed. The path
-/// of the whole object is empty, too.
+/// of the whole object is empty, too, with the UID of the revision that created it again.
 type Field = (String, String);
 
 /// Corrections of one field against one manager.
@@ -66,7 +66,7 @@ impl Streak {
 
 /// Corrections by object.
 #[derive(Debug, Default)]
-pub(crate) struct Contentions(Mutex<HashMap<ObjectKey, BTreeMap<Field, Streak>>>);
+pub struct Contentions(Mutex<HashMap<ObjectKey, BTreeMap<Field, Streak>>>);
 
 /// Fields of an object that another client changes again and again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl Contention {
 
 impl Contentions {
     /// Records a correction of these fields, by manager, and returns the resulting state.
-    pub(crate) fn record(
+    pub fn record(
         &self,
         key: &ObjectKey,
         corrected: &BTreeMap<String, Vec<String>>,
@@ -128,7 +128,8 @@ impl Contentions {
             for path in paths {
                 let streak = streaks.entry((path.clone(), manager.clone())).or_default();
                 streak.record(now);
-                let (path, manager) = (path.clone(), manager.clone());
+                let manager = if path.is_empty() { String::new() } else { manager.clone() };
+                let path = path.clone();
                 fields.push(ContendedField { path, manager, count: streak.count });
             }
         }
@@ -136,24 +137,33 @@ impl Contentions {
         Contention { fields, delay: delay(streaks.values(), now) }
     }
 
-    /// Records that an object was created again after another client had deleted it.
-    pub(crate) fn record_deletion(&self, key: &ObjectKey, now: Instant) -> Contention {
-        self.record(key, &BTreeMap::from([(String::new(), vec![String::new()])]), now)
+    /// Records that the revision with this UID created an object again after another client had deleted it.
+    pub(crate) fn record_deletion(&self, key: &ObjectKey, revision: &str, now: Instant) -> Contention {
+        self.record(key, &BTreeMap::from([(revision.to_owned(), vec![String::new()])]), now)
     }
 
-    /// `true` if the object was deleted before, within the time that is remembered.
-    pub(crate) fn was_deleted(&self, key: &ObjectKey) -> bool {
-        self.0.lock().get(key).is_some_and(|streaks| streaks.keys().any(|(path, _)| path.is_empty()))
-    }
-
-    /// State of an object whose next correction is not due yet, without the fields. For a `missing` object, only former
-    /// deletions count.
-    pub(crate) fn delayed(&self, key: &ObjectKey, missing: bool, now: Instant) -> Option<Contention> {
+    /// `true` if the revision created the object again before, within the time that is remembered.
+    pub(crate) fn was_deleted(&self, key: &ObjectKey, revision: &str) -> bool {
         let all = self.0.lock();
-        let streaks = all.get(key)?.iter().filter(|((path, _), _)| path.is_empty() == missing);
+        all.get(key).is_some_and(|streaks| streaks.keys().any(|field| is_deletion(field, revision)))
+    }
+
+    /// State of an object whose next correction is not due yet, without the fields. For a missing object, only former
+    /// deletions count, and only after creations by `creator`.
+    pub fn delayed(&self, key: &ObjectKey, creator: Option<&str>, now: Instant) -> Option<Contention> {
+        let all = self.0.lock();
+        let counts = |field: &Field| match creator {
+            Some(revision) => is_deletion(field, revision),
+            None => !field.0.is_empty(),
+        };
+        let streaks = all.get(key)?.iter().filter(|(field, _)| counts(field));
         let delay = delay(streaks.map(|(_, streak)| streak), now);
         (!delay.is_zero()).then(|| Contention { delay, ..Contention::default() })
     }
+}
+
+fn is_deletion((path, manager): &Field, revision: &str) -> bool {
+    path.is_empty() && manager == revision
 }
 
 /// Time until the next correction of an object with these streaks: the longest one of its fields.
@@ -181,7 +191,7 @@ mod tests {
                 continue;
             }
             let wait =
-                contentions.delayed(&key, false, start + *change).map_or(Duration::ZERO, |found| found.delay);
+                contentions.delayed(&key, None, start + *change).map_or(Duration::ZERO, |found| found.delay);
             contentions.record(&key, &field, start + *change + wait);
             done.push(*change + wait);
         }
@@ -221,20 +231,24 @@ mod tests {
         let found = contentions.record(&key, &by("m", ".a"), now);
         assert!(found.begins());
         assert_eq!(found.summary(), ".a, changed 5 times by \"m\"");
-        assert_eq!(contentions.delayed(&key, false, now).unwrap().delay, found.delay);
-        assert_eq!(contentions.delayed(&key, true, now), None);
+        assert_eq!(contentions.delayed(&key, None, now).unwrap().delay, found.delay);
+        assert_eq!(contentions.delayed(&key, Some("r"), now), None);
         let found = contentions.record(&key, &by("", ".b"), now + Duration::from_secs(1));
         assert_eq!(found.summary(), ".b, removed 5 times");
         let other = ObjectKey { name: "b".to_owned(), ..key };
-        assert_eq!(contentions.delayed(&other, false, now), None);
+        assert_eq!(contentions.delayed(&other, None, now), None);
         for _ in 0..4 {
-            contentions.record_deletion(&other, now);
+            contentions.record_deletion(&other, "r", now);
         }
-        assert!(contentions.was_deleted(&other) && contentions.delayed(&other, true, now).is_none());
-        let found = contentions.record_deletion(&other, now);
+        assert!(
+            contentions.was_deleted(&other, "r") && contentions.delayed(&other, Some("r"), now).is_none()
+        );
+        let found = contentions.record_deletion(&other, "r", now);
         assert_eq!(found.summary(), "the object, deleted 5 times");
-        assert_eq!(contentions.delayed(&other, true, now).unwrap().delay, found.delay);
-        assert_eq!(contentions.delayed(&other, false, now), None);
+        assert_eq!(contentions.delayed(&other, Some("r"), now).unwrap().delay, found.delay);
+        assert_eq!(contentions.delayed(&other, None, now), None);
+        assert_eq!(contentions.delayed(&other, Some("s"), now), None, "another revision");
+        assert!(!contentions.was_deleted(&other, "s"));
     }
 
     proptest! {

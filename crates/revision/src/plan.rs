@@ -199,7 +199,7 @@ fn is_marked(object: &Value) -> bool {
 }
 
 /// Revision number of the object. 0 if it is missing or not an integer. The next apply corrects it.
-fn revision_of(object: &Value) -> i64 {
+pub(crate) fn revision_of(object: &Value) -> i64 {
     annotation(object, annotations::REVISION).and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 

@@ -12,7 +12,7 @@ use crate::immutable::{about_object, is_replaceable, trial};
 use crate::managed_fields::{agrees, conflicts, drops_conversion, unrecorded};
 use crate::memory::{Hash, VerifiedObject, hash, hash_of_ours, hash_of_state};
 use crate::object::{ObjectKey, is_built_in};
-use crate::plan::{ObjectPlan, check_body, is_controlled, plan};
+use crate::plan::{ObjectPlan, check_body, controller, is_controlled, plan, revision_of};
 use crate::probes::{ProbeResult, ProbeStatus};
 use crate::result::{Action, ObjectResult};
 use crate::storage_version::{backends, with_live_storage};
@@ -343,6 +343,18 @@ impl Revision {
     pub(super) fn yields(&self, observed: &ObservedObject) -> bool {
         let ObjectKey { gvk, namespace, .. } = ObjectKey::of(&observed.desired);
         observed.actual.is_some() && gvk.group == RBAC_GROUP && self.watched_namespaces.contains(&namespace)
+    }
+
+    /// `true` if the write of an object restores what another client changed, also the owner.
+    pub(super) fn corrects(&self, observed: &ObservedObject) -> bool {
+        let is_ours_without_owner = |actual: &Value| {
+            controller(actual).is_none() && [0, self.owner.number].contains(&revision_of(actual))
+        };
+        match observed.plan {
+            ObjectPlan::Repair => true,
+            ObjectPlan::Adopt => observed.actual.as_ref().is_some_and(is_ours_without_owner),
+            _ => false,
+        }
     }
 
     /// `true` if another owner has such permissions. Without a newer revision, none can own them.

@@ -8,6 +8,7 @@ use super::{Engine, Mode, Revision};
 use crate::blocked_pods::of_deployment;
 use crate::cluster::{Answer, ApiErrorReason, Cluster};
 use crate::content::ContentObject;
+use crate::contention::Contention;
 use crate::error::ObjectError;
 use crate::fields::Moves;
 use crate::managed_fields::{changed, conflicts};
@@ -58,7 +59,7 @@ impl<C: Cluster> Engine<C> {
         mode: Mode,
     ) -> Result<(ObjectResult, Option<VerifiedObject>), ObjectError> {
         let ObservedObject { desired, desired_hash, actual, plan, .. } = observed;
-        let (key, contentions) = (ObjectKey::of(desired), &self.shared.contentions);
+        let key = ObjectKey::of(desired);
         if let Some(result) = self.withheld(revision, observed, mode) {
             return Ok((result, None));
         }
@@ -95,26 +96,34 @@ impl<C: Cluster> Engine<C> {
             result.not_ready.get_or_insert_with(|| format!("Object {}: {waits}", result.key.kind_first()));
             return Ok((result, None));
         }
-        if let (ObjectPlan::Repair, Some(actual), Action::Updated | Action::Recovered) =
-            (plan, actual, action)
-        {
-            let changed = changed(desired, actual);
-            result.contention = Some(contentions.record(&result.key, &changed, Instant::now()));
-        }
-        if *plan == ObjectPlan::Create && (observed.was_verified || contentions.was_deleted(&result.key)) {
-            result.contention = Some(contentions.record_deletion(&result.key, Instant::now()));
-        }
+        result.contention = self.corrected(revision, observed, &result);
         let verified = VerifiedObject::of(&self.shared.observed_versions, &result, *desired_hash, &live);
         Ok((result, verified))
     }
 
-    /// Result for an object whose write has to wait: its revision is paused, or another client contends.
-    fn withheld(
+    /// Records that the write with this result has corrected what another client did.
+    fn corrected(
         &self,
         revision: &Revision,
-        ObservedObject { desired, actual, plan, .. }: &ObservedObject,
-        mode: Mode,
-    ) -> Option<ObjectResult> {
+        observed: &ObservedObject,
+        ObjectResult { key, action, .. }: &ObjectResult,
+    ) -> Option<Contention> {
+        let (contentions, uid) = (&self.shared.contentions, &revision.owner.uid);
+        match (action, &observed.actual) {
+            (Action::Updated | Action::Recovered, Some(actual)) if revision.corrects(observed) => {
+                let changed = changed(&observed.desired, actual);
+                Some(contentions.record(key, &changed, Instant::now()))
+            }
+            (Action::Created, None) if observed.was_verified || contentions.was_deleted(key, uid) => {
+                Some(contentions.record_deletion(key, uid, Instant::now()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Result for an object whose write has to wait: its revision is paused, or another client contends.
+    fn withheld(&self, revision: &Revision, observed: &ObservedObject, mode: Mode) -> Option<ObjectResult> {
+        let ObservedObject { desired, actual, plan, .. } = observed;
         let (live, probes) = (actual.as_ref(), &revision.probes);
         if !matches!(plan, ObjectPlan::Create | ObjectPlan::Adopt | ObjectPlan::Repair | ObjectPlan::Replace)
         {
@@ -123,10 +132,12 @@ impl<C: Cluster> Engine<C> {
         if mode == Mode::Observe {
             return Some(unapplied(desired, Action::Held, live, probes, "not applied while paused"));
         }
-        let (key, is_missing) = (ObjectKey::of(desired), *plan == ObjectPlan::Create);
-        let is_corrected = is_missing || *plan == ObjectPlan::Repair;
-        let contention =
-            self.shared.contentions.delayed(&key, is_missing, Instant::now()).filter(|_| is_corrected)?;
+        let creator = (*plan == ObjectPlan::Create).then_some(revision.owner.uid.as_str());
+        if creator.is_none() && !revision.corrects(observed) {
+            return None;
+        }
+        let key = ObjectKey::of(desired);
+        let contention = self.shared.contentions.delayed(&key, creator, Instant::now())?;
         let why = "missing, because another client deletes it after each creation";
         let result = match live {
             Some(actual) => probed(key, Action::Contended, actual, probes),

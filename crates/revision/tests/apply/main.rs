@@ -11,6 +11,7 @@ mod fields;
 mod fixture;
 mod namespaces;
 mod nulls;
+mod others;
 mod ownership;
 mod removal;
 mod replacement;

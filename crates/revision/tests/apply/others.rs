@@ -1,0 +1,63 @@
+//! Clients that change objects again and again.
+
+use std::time::Duration;
+
+use olm_revision::result::Action;
+use serde_json::json;
+
+use crate::fixture::{Fixture, actions, config_map, owner_names, phase};
+
+// docs/design/apply.md#contention
+#[tokio::test]
+async fn adoptions_of_an_object_whose_owner_is_removed_again_back_off() {
+    let fixture = &Fixture::start().await;
+    let ns = "disowned-again";
+    fixture.namespace(ns).await;
+    let map = config_map(ns, "a", json!({"k": "v"}));
+    let first = fixture.revision(ns, 1, vec![phase("a", &[&map])]).await;
+    fixture.complete(&first).await;
+    for stripped in [json!({"ownerReferences": null}), json!({"ownerReferences": null, "annotations": null})]
+    {
+        let mut count = 0;
+        loop {
+            fixture.edit(&map, json!({ "metadata": stripped })).await;
+            let result = fixture.complete(&first).await;
+            if actions(&result) == [Action::Contended] {
+                assert!(result.next_correction().unwrap() > Duration::ZERO);
+                break;
+            }
+            count += 1;
+            assert!(count <= 5, "{stripped}: {result:?}");
+        }
+    }
+    // A new revision is applied at once.
+    let mut second = fixture.revision(ns, 2, vec![phase("a", &[&map])]).await;
+    second.siblings = vec![first.owner.uid.clone()];
+    fixture
+        .edit(&map, json!({"metadata": {"annotations": {"olm.operatorframework.io/revision": "1"}}}))
+        .await;
+    fixture.complete(&second).await;
+    let owners = owner_names(&fixture.get(&map).await.unwrap());
+    assert_eq!(owners, [(second.owner.name.clone(), Some(true))]);
+}
+
+// The API server refuses a second default class until it has seen the deletion of the first one, here the same.
+#[tokio::test]
+async fn default_priority_class_is_replaced() {
+    let fixture = &Fixture::start().await;
+    let class = |value: u32| {
+        json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
+            "metadata": {"name": "default-class"}, "globalDefault": true, "value": value})
+    };
+    let first = fixture.revision("default-class", 1, vec![phase("a", &[&class(1)])]).await;
+    fixture.complete(&first).await;
+    let mut before = first;
+    for value in 2..6 {
+        let mut next =
+            fixture.revision("default-class", i64::from(value), vec![phase("a", &[&class(value)])]).await;
+        (next.siblings, next.replaces_immutable) = (vec![before.owner.uid.clone()], true);
+        assert_eq!(actions(&fixture.complete(&next).await), [Action::Created], "{value}");
+        before = next;
+    }
+    fixture.delete(&class(1)).await;
+}
