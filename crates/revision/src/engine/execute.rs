@@ -11,7 +11,7 @@ use crate::content::ContentObject;
 use crate::contention::Contention;
 use crate::error::ObjectError;
 use crate::fields::Moves;
-use crate::managed_fields::{changed, conflicts};
+use crate::managed_fields::{agrees, changed, conflicts, owned};
 use crate::memory::VerifiedObject;
 use crate::object::{ObjectKey, is_crd, resource_version, uid};
 use crate::plan::{ObjectPlan, is_controlled, metadata_patch, write_body};
@@ -97,6 +97,10 @@ impl<C: Cluster> Engine<C> {
             return Ok((result, None));
         }
         result.contention = self.corrected(revision, observed, &result);
+        if *plan == ObjectPlan::Create && owned(&live).is_some() && !agrees(desired, &live) {
+            // Admission may change an object at its creation in another way than later. The next pass decides.
+            return Ok((result, None));
+        }
         let verified = VerifiedObject::of(&self.shared.observed_versions, &result, *desired_hash, &live);
         Ok((result, verified))
     }

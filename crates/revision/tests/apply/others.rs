@@ -1,11 +1,11 @@
-//! Clients that change objects again and again.
+//! Clients that change objects again and again, and admission that changes them at their creation only.
 
 use std::time::Duration;
 
 use olm_revision::result::Action;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, actions, config_map, owner_names, phase};
+use crate::fixture::{Fixture, actions, config_map, owner_names, phase, until};
 
 // docs/design/apply.md#contention
 #[tokio::test]
@@ -39,6 +39,50 @@ async fn adoptions_of_an_object_whose_owner_is_removed_again_back_off() {
     fixture.complete(&second).await;
     let owners = owner_names(&fixture.get(&map).await.unwrap());
     assert_eq!(owners, [(second.owner.name.clone(), Some(true))]);
+}
+
+/// Creates a policy that sets `.data.k` of the ConfigMaps in this namespace at their creation, and waits for it.
+async fn inject_at_creation(fixture: &Fixture, ns: &str) {
+    let policy = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicy",
+        "metadata": {"name": ns}, "spec": {
+            "matchConstraints": {"resourceRules": [{"apiGroups": [""], "apiVersions": ["v1"],
+                "operations": ["CREATE"], "resources": ["configmaps"]}]},
+            "matchConditions": [{"name": "namespace", "expression": format!("request.namespace == '{ns}'")}],
+            "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "ApplyConfiguration",
+                "applyConfiguration": {"expression": "Object{data: {'k': 'injected'}}"}}]}});
+    let binding = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": ns}, "spec": {"policyName": ns}});
+    fixture.create(&policy).await;
+    fixture.create(&binding).await;
+    let mut number = 0;
+    until(async || {
+        number += 1;
+        let created = fixture.create(&config_map(ns, &format!("probe-{number}"), json!({"k": "v"}))).await;
+        (created["data"]["k"] == "injected").then_some(())
+    })
+    .await;
+}
+
+// What admission made of an object at its creation counted as its content until the next restart.
+#[tokio::test]
+async fn field_that_admission_changes_only_at_creation_is_restored_once() {
+    let fixture = &mut Fixture::start().await;
+    let ns = "created-otherwise";
+    fixture.namespace(ns).await;
+    inject_at_creation(fixture, ns).await;
+    let map = config_map(ns, "a", json!({"k": "v"}));
+    let revision = fixture.revision(ns, 1, vec![phase("a", &[&map])]).await;
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Created]);
+    let value = async |fixture: &Fixture| -> Value { fixture.get(&map).await.unwrap()["data"]["k"].clone() };
+    assert_eq!(value(fixture).await, "injected");
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Updated]);
+    assert_eq!(value(fixture).await, "v");
+    fixture.calls();
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Idle]);
+    fixture.restart();
+    assert_eq!(actions(&fixture.complete(&revision).await), [Action::Idle]);
+    assert_eq!(fixture.calls(), [""; 0]);
 }
 
 // The API server refuses a second default class until it has seen the deletion of the first one, here the same.
