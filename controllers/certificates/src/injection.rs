@@ -4,10 +4,14 @@
 //! whose webhook is removed would keep a lone `caBundle`, which the API server rejects. Before that, ownership of our
 //! fields is transferred to the engine, whose next apply drops them together with its own.
 
+use std::collections::BTreeMap;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use olm_api::labels;
+use olm_api::names::WEBHOOK_CERTIFICATES_MANAGER;
 use olm_bundle::{BUILTIN_CA_ANNOTATION, Injection, InjectionKind};
+use olm_revision::fields::conflicts;
 use serde_json::{Value, json};
 
 /// Returns the server-side apply that sets `bundle` on the live object, or `None` if there is nothing to do. An
@@ -62,6 +66,16 @@ pub(super) fn injected(live: &Value, injection: &Injection, extension: &str, bun
         }
     }
     Some(patch)
+}
+
+/// Bundles of `patch` that other clients have changed on the live object, by field manager.
+pub(super) fn changed(live: &Value, patch: &Value) -> BTreeMap<String, Vec<String>> {
+    let mut changed = conflicts(patch, live);
+    changed.remove(WEBHOOK_CERTIFICATES_MANAGER);
+    if changed.is_empty() {
+        changed.insert(String::new(), vec![".caBundle".to_owned()]);
+    }
+    changed
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ use olm_controller_core::RevisionCache;
 use olm_controller_core::content::content_secrets;
 use olm_controller_core::install_error::{InstallError, api_request};
 use olm_revision::content::resolve_as_is;
+use olm_revision::contention::Contentions;
 use olm_runtime::events::Events;
 use parking_lot::Mutex;
 use tokio::sync::broadcast;
@@ -41,7 +42,7 @@ use tokio_util::sync::CancellationToken;
 pub use creation::CertifiedCluster;
 use needs::{Needs, RequiredCertificates, ca_secret};
 pub use objects::resource;
-use objects::write;
+use objects::{Injected, write};
 pub use plan::Times;
 use plan::{Cause, Step, next};
 use secrets::{Owner, ServiceSecrets, expiry};
@@ -75,6 +76,8 @@ struct Provider {
     known: Mutex<HashMap<String, ExtensionState>>,
     /// Watched Secrets that block an extension: name of the extension, UID of the Secret.
     blocking: Mutex<BTreeSet<(String, String)>>,
+    /// Changes of CA bundles by other clients.
+    contentions: Contentions,
     /// Sends the name of an extension when the watch on a Secret that blocks it ends.
     unblocked: broadcast::Sender<String>,
 }
@@ -132,6 +135,7 @@ impl WebhookCertificates {
             has_api_service: CancellationToken::new(),
             known: Mutex::default(),
             blocking: Mutex::default(),
+            contentions: Contentions::default(),
             unblocked: broadcast::Sender::new(MAX_UNBLOCKED),
         }))
     }
@@ -296,25 +300,25 @@ impl Provider {
         are_all: bool,
         issued_by_others: bool,
     ) -> Result<Timestamp, InstallError> {
-        let maintained = self.maintain(owner, serving, issued_by_others).await?;
-        let mut is_news = false;
+        let MaintainedSecrets { bundle, until } = self.maintain(owner, serving, issued_by_others).await?;
+        let is_carried =
+            |known: &mut ExtensionState| known.carried.get(serving).is_some_and(|one| one.bundle == bundle);
+        let was_carried = self.with_state(owner, is_carried);
+        let (mut is_written, mut injected) = (false, Timestamp::MAX);
         for target in targets {
-            is_news |= self.inject(owner, target, &maintained.bundle).await?;
-        }
-        if !are_all {
-            return Ok(maintained.until);
-        }
-        self.with_state(owner, |known| {
-            is_news |= known.carried.get(serving).is_none_or(|carried| carried.bundle != maintained.bundle);
-            if is_news {
-                let carried = InjectedBundle { bundle: maintained.bundle.clone(), since: Instant::now() };
-                known.carried.insert(serving.clone(), carried);
+            match self.inject(owner, target, &bundle, was_carried).await? {
+                Injected::Unchanged => {}
+                Injected::Written => is_written = true,
+                Injected::Delayed(delay) => injected = injected.min(after(delay)),
             }
-        });
-        if is_news {
-            return Ok(self.maintain(owner, serving, issued_by_others).await?.until);
         }
-        Ok(maintained.until)
+        if !are_all || was_carried && !is_written {
+            return Ok(until.min(injected));
+        }
+        let carried = InjectedBundle { bundle, since: Instant::now() };
+        self.with_state(owner, |known| known.carried.insert(serving.clone(), carried));
+        let MaintainedSecrets { until, .. } = self.maintain(owner, serving, issued_by_others).await?;
+        Ok(until.min(injected))
     }
 
     /// Executes steps until the next one is not due yet.
@@ -396,6 +400,11 @@ impl Provider {
 /// Returns `true` if the revision is active and does not belong to an earlier extension of the same name.
 fn is_active_revision_of(set: &ClusterObjectSet, owner: &Owner) -> bool {
     set.is_active() && set.controller().is_none_or(|reference| reference.uid == owner.uid)
+}
+
+/// Returns the time after this delay.
+fn after(delay: Duration) -> Timestamp {
+    Timestamp::now().checked_add(delay).unwrap_or(Timestamp::MAX)
 }
 
 /// Returns the time until `until`, zero if it has passed.

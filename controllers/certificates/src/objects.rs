@@ -1,5 +1,8 @@
 //! Requests about the Secrets and the objects that carry a CA bundle.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -15,14 +18,16 @@ use olm_api::names::WEBHOOK_CERTIFICATES_MANAGER;
 use olm_bundle::{Injection, InjectionKind};
 use olm_controller_core::install_error::{InstallError, api_request};
 use olm_revision::fields::transfer_patch;
+use olm_revision::object::ObjectKey;
 use olm_runtime::cluster::{list_all, within_deadline};
 use olm_runtime::listing::{OurMeta, turn};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::Provider;
 use super::injection;
 use super::needs::RequiredCertificates;
 use super::secrets::Owner;
+use super::{FAILED, Provider};
 
 /// Resource of the objects into which a CA bundle is injected.
 pub fn resource(kind: InjectionKind) -> ApiResource {
@@ -34,25 +39,57 @@ pub fn resource(kind: InjectionKind) -> ApiResource {
     }
 }
 
+/// Result of an injection.
+pub(super) enum Injected {
+    Unchanged,
+    Written,
+    /// Another client changes the bundle again and again. Time until the next injection.
+    Delayed(Duration),
+}
+
 impl Provider {
-    /// Injects the bundle into an object if it exists and lacks the bundle. Returns `true` if it was written.
+    /// Injects the bundle into an object if it exists and lacks the bundle. If it carried the bundle before,
+    /// `was_carried`, another client has changed it (docs/design/apply.md#contention).
     pub(super) async fn inject(
         &self,
         owner: &Owner,
         injection: &Injection,
         bundle: &[u8],
-    ) -> Result<bool, InstallError> {
+        was_carried: bool,
+    ) -> Result<Injected, InstallError> {
         let api = self.objects(injection.kind);
-        let Some(live) = get_live(&api, injection).await? else { return Ok(false) };
+        let Some(live) = get_live(&api, injection).await? else { return Ok(Injected::Unchanged) };
         let Some(patch) = injection::injected(&live, injection, &owner.name, bundle) else {
-            return Ok(false);
+            return Ok(Injected::Unchanged);
         };
+        let delayed = self.contentions.delayed(&ObjectKey::of(&patch), None, Instant::now());
+        if let Some(contention) = delayed.filter(|_| was_carried) {
+            return Ok(Injected::Delayed(contention.delay));
+        }
         let params = PatchParams::apply(WEBHOOK_CERTIFICATES_MANAGER).force();
         let (kind, name) = (injection.kind.as_str(), &injection.name);
         let context = format!("CA bundle of {kind} {name:?}");
         api_request(api.patch(name, &params, &Patch::Apply(&patch)), context).await?;
         tracing::info!(extension = owner.name, kind, name, "injected CA bundle");
-        Ok(true)
+        if was_carried {
+            self.report_change(owner, &patch, &injection::changed(&live, &patch));
+        }
+        Ok(Injected::Written)
+    }
+
+    /// Counts a change of the bundle by another client, and reports when further injections are delayed.
+    fn report_change(&self, owner: &Owner, patch: &Value, changed: &BTreeMap<String, Vec<String>>) {
+        let key = ObjectKey::of(patch);
+        let contention = self.contentions.record(&key, changed, Instant::now());
+        if contention.begins() {
+            let (changes, delay) = (contention.summary(), contention.delay.as_secs());
+            let note = format!(
+                "CA bundle of {} {:?}: {changes}; next injection after {delay} s. If the operator makes its own \
+                 certificates, disable that in the operator",
+                key.gvk.kind, key.name
+            );
+            self.events.warning(owner.about.clone(), FAILED, note);
+        }
     }
 
     /// Transfers our fields of an object to the engine.

@@ -16,6 +16,7 @@ pub use applied::applied;
 pub(crate) use applied::{ambiguous_variable, is_aggregated};
 pub use blocking::{Blocking, blocking};
 
+pub use crate::managed_fields::conflicts;
 use crate::managed_fields::{
     drops_conversion, enter, entries, is_ours, move_listed, take_over_conversion, taken_over, union,
 };

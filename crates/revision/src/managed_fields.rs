@@ -139,7 +139,7 @@ pub(crate) fn union(into: &mut Value, from: &Value) {
 
 /// Fields of `desired` that other managers own on `actual` and we do not: paths such as `.spec.replicas` by manager,
 /// sorted.
-pub(crate) fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec<String>> {
+pub fn conflicts(desired: &Value, actual: &Value) -> BTreeMap<String, Vec<String>> {
     let ours = our_fields(actual);
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for entry in entries(actual).iter().filter(|entry| !is_ours(entry)) {

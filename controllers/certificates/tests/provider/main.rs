@@ -157,6 +157,38 @@ async fn edited_bundle_is_restored(fixture: &Fixture, bundle: &[u8]) {
     eprintln!("edited bundles were back after {:?}", edited.elapsed());
 }
 
+// docs/design/apply.md#contention
+/// An operator that makes its own certificates changes the bundle after each injection.
+#[tokio::test(flavor = "multi_thread")]
+async fn injections_against_another_writer_back_off() {
+    let fixture = Fixture::start().await;
+    let extension = fixture.extension("demo").await;
+    let phases = [vec![service()], vec![configuration(Validating, "v.example.com", 443)]];
+    let provider = fixture.provider(QUICK);
+    provider.ensure(&extension, &needed(&phases)).await.unwrap();
+    let (keeping, applying) = (fixture.run(&provider), fixture.run_revisions());
+    fixture.revise(&extension, 1, &phases).await;
+    fixture.until_injected(&OBJECTS[..1]).await;
+    let rotate = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "eA=="}]);
+    for _ in 0..5 {
+        fixture.edit(Validating, "v.example.com", rotate.clone()).await;
+        fixture.until_injected(&OBJECTS[..1]).await;
+    }
+    let rotated = Instant::now();
+    fixture.edit(Validating, "v.example.com", rotate).await;
+    fixture.until_injected(&OBJECTS[..1]).await;
+    assert!(rotated.elapsed() > Duration::from_secs(5), "{:?}", rotated.elapsed());
+    let note = "WebhookCertificatesFailed: CA bundle of ValidatingWebhookConfiguration \
+                \"v.example.com\": .webhooks[name=\"v.example.com\"].clientConfig.caBundle, changed 5 times by \"user\"; next \
+                injection after 10 s. ";
+    eventually("an Event names the other writer", async || {
+        fixture.events().await.iter().any(|event| event.starts_with(note)).then_some(())
+    })
+    .await;
+    keeping.stop().await;
+    applying.stop().await;
+}
+
 /// A new engine writes nothing without drift, and correcting drift retains the bundle.
 async fn engine_does_not_write_ca_bundle(fixture: &Fixture) -> RunningController {
     let versions = async || {
