@@ -17,6 +17,7 @@ use olm_request::served_image;
 use olm_runtime::cluster::announce_listed;
 use olm_runtime::metrics::Metrics;
 use olm_runtime::reconcile::{ReconcileError, Reconciles};
+use olm_runtime::watches::is_interruption;
 use tokio_util::sync::CancellationToken;
 
 use super::{Catalogs, resolved_reference};
@@ -105,6 +106,7 @@ impl CatalogFollower {
                 self.catalogs.retain(&listed);
                 self.seen.retain(|name, _| listed.contains(name));
                 // The listed catalogs are in the store only now.
+                self.catalogs.synced.send_replace(true);
                 self.catalogs.requeue_extensions();
             }
             Ok(Event::Apply(catalog)) => {
@@ -117,7 +119,12 @@ impl CatalogFollower {
                 self.catalogs.drop_catalog(&catalog.name_any());
                 self.catalogs.requeue_extensions();
             }
-            Err(error) => tracing::warn!(%error, "watch of ClusterCatalogs failed"),
+            Err(error) => {
+                if is_interruption(error) {
+                    self.catalogs.synced.send_replace(false);
+                }
+                tracing::warn!(%error, "watch of ClusterCatalogs failed");
+            }
         }
     }
 

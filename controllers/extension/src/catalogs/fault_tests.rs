@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use kube::core::Status;
+use kube::runtime::watcher;
 use olm_api::ClusterCatalog;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -274,4 +276,23 @@ async fn invalid_package_name_causes_no_request() {
     }
     assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
     assert_eq!(catalogd.requests(), singles("main", "a"));
+}
+
+// docs/design/apply.md#restored-cluster
+#[tokio::test]
+async fn catalogs_are_not_synced_from_a_failed_watch_until_the_next_list() {
+    let (catalogd, cache) = (Catalogd::start(), cache());
+    let catalog = catalogd.publish("main", 1, &["a"]);
+    let side = CacheFixture::start(cache.path(), &[&catalog]);
+    let mut synced = side.catalogs.synced();
+    assert_eq!(side.package(&catalog, "a").await, bundle("a.v1"));
+    let failed =
+        |code: u16| watcher::Error::WatchError(Box::new(Status::failure("failed", "Reason").with_code(code)));
+    side.fail(failed(403));
+    side.fail(failed(410));
+    synced.wait_for(|synced| !synced).await.unwrap();
+    side.apply(&catalog);
+    side.list(&[]);
+    synced.wait_for(|synced| *synced).await.unwrap();
+    side.expect_error(&catalog, "a", NOT_FOUND).await;
 }

@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use catalogd::content::Store;
 use catalogd::http::{CatalogServer, router};
 use futures::{StreamExt, stream};
-use kube::runtime::watcher::Event;
+use kube::runtime::watcher::{self, Event};
 use olm_api::ClusterCatalog;
 use olm_control_plane::ports::free_port;
 use olm_resolve::{CatalogError, Indexing, Offer};
@@ -239,7 +239,7 @@ pub(super) fn files(folder: &Path) -> Vec<PathBuf> {
 /// Cache with its controller, after a list of `catalogs`.
 pub(super) struct CacheFixture {
     pub(super) catalogs: Arc<Catalogs>,
-    events: mpsc::UnboundedSender<Event<ClusterCatalog>>,
+    events: mpsc::UnboundedSender<watcher::Result<Event<ClusterCatalog>>>,
     stop: CancellationToken,
     work: tokio::task::JoinHandle<()>,
 }
@@ -254,7 +254,7 @@ impl CacheFixture {
         let stop = CancellationToken::new();
         let received = stream::unfold(receiver, async |mut receiver| {
             let event = receiver.recv().await?;
-            Some((Ok(event), receiver))
+            Some((event, receiver))
         });
         let (_, work) = controller::run(
             received,
@@ -272,16 +272,21 @@ impl CacheFixture {
     pub(super) fn list(&self, catalogs: &[&ClusterCatalog]) {
         let all = catalogs.iter().map(|catalog| Event::InitApply((*catalog).clone()));
         for event in [Event::Init].into_iter().chain(all).chain([Event::InitDone]) {
-            self.events.send(event).unwrap();
+            self.events.send(Ok(event)).unwrap();
         }
     }
 
     pub(super) fn apply(&self, catalog: &ClusterCatalog) {
-        self.events.send(Event::Apply(catalog.clone())).unwrap();
+        self.events.send(Ok(Event::Apply(catalog.clone()))).unwrap();
     }
 
     pub(super) fn delete(&self, catalog: &ClusterCatalog) {
-        self.events.send(Event::Delete(catalog.clone())).unwrap();
+        self.events.send(Ok(Event::Delete(catalog.clone()))).unwrap();
+    }
+
+    /// Sends a failure of the watch.
+    pub(super) fn fail(&self, failure: watcher::Error) {
+        self.events.send(Err(failure)).unwrap();
     }
 
     /// Stops the controller, as the end of the process does.

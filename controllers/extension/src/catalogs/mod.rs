@@ -77,6 +77,8 @@ pub struct Catalogs {
     fetch_requests: mpsc::UnboundedSender<String>,
     /// Receiver of `fetch_requests`, until the controller takes it.
     fetch_request_receiver: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
+    /// `false` from a failure of the watch of ClusterCatalogs until the next list.
+    synced: watch::Sender<bool>,
     last_forgotten: Mutex<Instant>,
     removals: AtomicU64,
     fetches: Fetches,
@@ -103,6 +105,7 @@ impl Catalogs {
             changes: watch::Sender::new(0),
             fetch_requests,
             fetch_request_receiver: Mutex::new(Some(fetch_request_receiver)),
+            synced: watch::Sender::new(true),
             last_forgotten: Mutex::new(Instant::now()),
             removals: AtomicU64::new(0),
             fetches: Fetches::default(),
@@ -112,6 +115,11 @@ impl Catalogs {
     /// Receiver that changes whenever a resolution may have another outcome than before.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// `true` while the known catalogs follow the cluster, `false` from a failure of the watch until the next list.
+    pub(crate) fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
     }
 
     /// Announces that a resolution, or a later step, may have another outcome than before.

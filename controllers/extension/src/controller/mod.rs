@@ -331,6 +331,7 @@ async fn follow(
     let catalogs = WatchStream::from_changes(context.parts.catalogs.changes()).map(drop);
     let reconciles = Reconciles::new(NAME, "ClusterExtension", CONCURRENCY, metrics);
     let reconciles = reconciles.with_longest_delay(LONGEST_RETRY).with_cache(extensions_synced);
+    let reconciles = reconciles.with_cache(context.parts.catalogs.synced());
     let reconciles = Arc::new(reconciles.with_cache(context.parts.cache.synced()));
     let revisions = context.parts.cache.subscribe().map(|change| Arc::clone(change.set()));
     let controller = Controller::for_stream(stream, context.extensions_in_store.clone())
