@@ -248,6 +248,7 @@ impl Actor {
     pub(crate) async fn delete(&mut self, key: &Key, object: &Value) {
         let uid = text(object, "/metadata/uid").to_owned();
         self.test_changes.deleted.insert(uid.clone());
+        self.struck(key);
         let exactly = Preconditions { uid: Some(uid), resource_version: None };
         let params = DeleteParams { preconditions: Some(exactly), ..DeleteParams::default() };
         // The object may be deleted already.
@@ -282,6 +283,8 @@ impl Actor {
             }
         }
         self.fixture.until_denied(&name, self.intent.denied).await;
+        // The product creates again what the backup lacks.
+        self.ours().iter().for_each(|(key, _)| self.struck(key));
     }
 
     async fn namespace_gone(&mut self) {
@@ -289,6 +292,8 @@ impl Actor {
             return;
         }
         self.instances_are_over();
+        let is_lost = |(key, _): &(Key, _)| !key.namespace.is_empty();
+        self.ours().into_iter().filter(is_lost).for_each(|(key, _)| self.struck(&key));
         self.intent.foreign.retain(|_, object| text(object, "/metadata/namespace").is_empty());
         let name = self.intent.name.clone();
         let key = Key::new("Namespace", "", &name);

@@ -31,14 +31,15 @@ impl Actor {
         format!("adversary-{}", self.edits)
     }
 
-    /// Records a change of a field that the revision sets.
+    /// Records a change of a field that the revision sets, or a deletion of an object.
     pub(crate) fn struck(&mut self, key: &Key) {
         let times = self.change_times.entry(key.clone()).or_default();
         times.retain(|at| at.elapsed() < PERIOD);
         times.push(Instant::now());
     }
 
-    /// Reports whether the product may delay corrections: fields that were removed count for one manager.
+    /// Reports whether the product may delay corrections: fields that were removed count for one manager, and deletions,
+    /// too.
     pub(crate) fn may_be_delayed(&self) -> bool {
         self.change_times
             .values()
