@@ -35,7 +35,7 @@ fn of_metrics(metrics: &str) -> Requests {
     let mut requests = Requests { writes: 0.0, reads: 0.0 };
     for (labels, value) in counted.filter_map(|line| line.rsplit_once("} ")) {
         let has_verb = |verb: &&str| labels.contains(&format!("verb=\"{verb}\""));
-        let is_for = |resource: &str| labels.contains(&format!("resource=\"{resource}\""));
+        let is_for = |resource: &str| labels.contains(&format!(",resource=\"{resource}\""));
         let number = value.trim().parse().unwrap_or(0.0);
         if is_for("leases") {
             continue;
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn requests_are_counted_without_leases_and_own_reads() {
         let metrics = "# TYPE apiserver_request_total counter
-apiserver_request_total{code=\"200\",resource=\"configmaps\",verb=\"GET\"} 40
+apiserver_request_total{code=\"200\",resource=\"configmaps\",subresource=\"\",verb=\"GET\"} 40
 apiserver_request_total{code=\"200\",resource=\"clusterextensions\",verb=\"LIST\"} 4
 apiserver_request_total{code=\"200\",resource=\"\",subresource=\"/metrics\",verb=\"GET\"} 7
 apiserver_request_total{code=\"200\",resource=\"configmaps\",verb=\"PATCH\"} 3
