@@ -5,7 +5,7 @@ use std::time::Duration;
 use olm_revision::result::Action;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, actions, config_map, owner_names, phase, until};
+use crate::fixture::{Fixture, actions, config_map, deployment, owner_names, phase, until};
 
 // docs/design/apply.md#contention
 #[tokio::test]
@@ -104,4 +104,73 @@ async fn default_priority_class_is_replaced() {
         before = next;
     }
     fixture.delete(&class(1)).await;
+}
+
+// Defaults below a dropped field, such as the scheme of a probe, must not outlive it.
+#[tokio::test]
+async fn kinds_of_probes_and_sources_change() {
+    let fixture = &Fixture::start().await;
+    let ns = "other-kinds";
+    fixture.namespace(ns).await;
+    let op = |probe: Value, env: Value, volume: Value| {
+        let mut op = deployment(ns, "op");
+        let pod = &mut op["spec"]["template"]["spec"];
+        pod["containers"][0]["livenessProbe"] = probe;
+        pod["containers"][0]["env"] = env;
+        pod["volumes"] = json!([{"name": "v", "projected": {"sources": [volume]}}]);
+        op
+    };
+    let field = json!([{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "B", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]);
+    let token = json!({"serviceAccountToken": {"path": "t"}});
+    let old = op(json!({"httpGet": {"path": "/", "port": 80}}), field, token);
+    let mut first = fixture.revision(ns, 1, vec![phase("deploy", &[&old])]).await;
+    first.probes = Default::default();
+    fixture.complete(&first).await;
+    let values = json!([{"name": "A", "value": "x"},
+        {"name": "B", "valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}]);
+    let mut new = op(json!({"tcpSocket": {"port": 80}}), values, json!({"secret": {"name": "s"}}));
+    for number in 2..4 {
+        let mut next = fixture.revision(ns, number, vec![phase("deploy", &[&new])]).await;
+        (next.siblings, next.probes) = (vec![first.owner.uid.clone()], Default::default());
+        fixture.complete(&next).await;
+        let live = fixture.get(&new).await.unwrap();
+        let container = &live["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["env"], new["spec"]["template"]["spec"]["containers"][0]["env"]);
+        assert_eq!(container["livenessProbe"].get("httpGet"), None);
+        assert_eq!(container.get("livenessProbe").is_some(), number == 2);
+        first = next;
+        new["spec"]["template"]["spec"]["containers"][0].as_object_mut().unwrap().remove("livenessProbe");
+    }
+}
+
+// A PUT accepts variables of one name, also beside one of the revision.
+#[tokio::test]
+async fn duplicates_of_another_client_stop_no_correction() {
+    let fixture = &mut Fixture::start().await;
+    let ns = "duplicates";
+    fixture.namespace(ns).await;
+    let op = deployment(ns, "op");
+    let mut first = fixture.revision(ns, 1, vec![phase("deploy", &[&op])]).await;
+    first.probes = Default::default();
+    fixture.complete(&first).await;
+    let mut edited = fixture.get(&op).await.unwrap()["spec"]["template"]["spec"]["containers"].clone();
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    edited[0]["env"] =
+        json!([variable("A", "1"), variable("A", "2"), variable("B", "1"), variable("B", "2")]);
+    fixture.edit(&op, json!({"spec": {"template": {"spec": {"containers": edited}}}})).await;
+    let env = async |fixture: &Fixture| -> Value {
+        fixture.get(&op).await.unwrap()["spec"]["template"]["spec"]["containers"][0]["env"].clone()
+    };
+    fixture.complete(&first).await;
+    let expected = json!([variable("A", "1"), variable("B", "1"), variable("B", "2")]);
+    assert_eq!(env(fixture).await, expected);
+    fixture.restart();
+    assert_eq!(actions(&fixture.complete(&first).await), [Action::Idle]);
+    let mut new = op.clone();
+    new["spec"]["template"]["spec"]["containers"][0]["env"][0]["value"] = json!("3");
+    let mut second = fixture.revision(ns, 2, vec![phase("deploy", &[&new])]).await;
+    (second.siblings, second.probes) = (vec![first.owner.uid.clone()], Default::default());
+    fixture.complete(&second).await;
+    assert_eq!(env(fixture).await, json!([variable("A", "3"), variable("B", "1"), variable("B", "2")]));
 }
