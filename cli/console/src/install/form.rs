@@ -89,10 +89,11 @@ pub(super) fn value<'a>(values: &'a Values, name: &str) -> &'a str {
     values.get(name).map_or("", |value| value.trim())
 }
 
-/// Builds the extension, and validates it as the API server does.
+/// Builds the extension, and validates it as the API server does. `suggested` is its namespace unless the user names one.
 pub(super) fn extension(
     catalog: Option<&str>,
     package: &str,
+    suggested: &str,
     choice: &Choice,
     values: &Values,
     fields: &[Field],
@@ -117,8 +118,8 @@ pub(super) fn extension(
             "the bundle has no such field, or cannot be read: remove the value, or choose another version";
         errors.entry(orphan.path).or_default().push(why.to_owned());
     }
-    let [name, namespace] =
-        ["name", "namespace"].map(|field| optional(field).unwrap_or_else(|| package.to_owned()));
+    let name = optional("name").unwrap_or_else(|| package.to_owned());
+    let namespace = optional("namespace").unwrap_or_else(|| suggested.to_owned());
     let extension = of_package(&name, &namespace, filter, config);
     // An extension always serializes.
     let object = serde_json::to_value(&extension).unwrap_or_default();
@@ -256,7 +257,7 @@ mod tests {
             (&[("follow", "version"), ("version", "1.0.0"), ("channel", "")], Some("1.0.0"), &[]),
         ] {
             let values = values(&[form, &[("namespace", "ns")]].concat());
-            let (extension, errors) = extension(None, "pipe", &choice(&values), &values, &[]);
+            let (extension, errors) = extension(None, "pipe", "pipe-system", &choice(&values), &values, &[]);
             assert_eq!(errors, Errors::new(), "{form:?}");
             let catalog = extension.spec.unwrap().source.catalog.unwrap();
             assert_eq!(
@@ -266,7 +267,7 @@ mod tests {
             );
         }
         let values = values(&[("namespace", "ns"), ("follow", "range")]);
-        let (_, errors) = extension(None, "pipe", &choice(&values), &values, &[]);
+        let (_, errors) = extension(None, "pipe", "pipe-system", &choice(&values), &values, &[]);
         assert_eq!(errors.keys().collect::<Vec<_>>(), ["range"]);
     }
 
@@ -284,7 +285,8 @@ mod tests {
             ("preview", "yes"),
             ("previewed", "sha256:0"),
         ]);
-        let (extension, errors) = extension(Some("hub"), "pipe", &choice(&values), &values, &fields());
+        let (extension, errors) =
+            extension(Some("hub"), "pipe", "pipe-system", &choice(&values), &values, &fields());
         assert_eq!(errors, Errors::new());
         let object = serde_json::to_value(&extension).unwrap();
         assert_eq!(object["metadata"]["name"], "pipe");
@@ -301,11 +303,14 @@ mod tests {
     #[test]
     fn value_without_a_field_is_an_error_and_stays_visible() {
         let values = values(&[("namespace", "ns"), ("watchNamespace", "a"), ("csrf", "x"), ("bundle", "x")]);
-        let (_, errors) = extension(None, "pipe", &choice(&values), &values, &[]);
+        let (_, errors) = extension(None, "pipe", "pipe-system", &choice(&values), &values, &[]);
         assert_eq!(errors.keys().collect::<Vec<_>>(), ["watchNamespace"]);
         let orphans = orphans(&values, &[]);
         assert_eq!(orphans.iter().map(|field| field.path.as_str()).collect::<Vec<_>>(), ["watchNamespace"]);
-        assert_eq!(extension(None, "pipe", &choice(&values), &values, &fields()).1, Errors::new());
+        assert_eq!(
+            extension(None, "pipe", "pipe-system", &choice(&values), &values, &fields()).1,
+            Errors::new()
+        );
     }
 
     #[test]
@@ -316,7 +321,7 @@ mod tests {
             ("version", "1.*.x y"),
             ("deploymentConfig.env", "[a"),
         ]);
-        let (_, errors) = extension(None, "pipe", &choice(&values), &values, &fields());
+        let (_, errors) = extension(None, "pipe", "pipe-system", &choice(&values), &values, &fields());
         let names: Vec<&str> = errors.keys().map(String::as_str).collect();
         assert_eq!(names, ["deploymentConfig.env", "name", "namespace", "range"], "{errors:?}");
     }

@@ -7,10 +7,12 @@ use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Form};
+use kube::core::ObjectMeta;
 use maud::{Markup, html};
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::CatalogFilter;
 use olm_cli_catalog::package::CatalogPackage;
+use olm_cli_catalog::suggested_namespace::SuggestedNamespace;
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{self, counted, printable};
@@ -49,6 +51,8 @@ struct Sheet<'a> {
     /// Fields for values that the bundle has no field for.
     orphans: Vec<Field>,
     choice: Choice,
+    /// Namespace that the bundle suggests, with its labels. Without a name if there is none.
+    suggested: ObjectMeta,
     /// Bundle that the form configures.
     chosen: Option<Chosen>,
     /// Notes about the form.
@@ -168,8 +172,12 @@ impl<'a> Sheet<'a> {
             },
         }
         let of_cluster = visitor.cluster().is_some() && console.library.is_of_cluster(catalog);
+        let bundle = chosen.as_ref().ok().and_then(|chosen| package.bundle(&chosen.bundle));
+        let suggested =
+            SuggestedNamespace::of(&package.name, bundle).map(|found| found.metadata).unwrap_or_default();
+        let named = suggested.name.as_deref().unwrap_or_default();
         let (extension, errors) =
-            extension(of_cluster.then_some(catalog), &package.name, &choice, values, &fields);
+            extension(of_cluster.then_some(catalog), &package.name, named, &choice, values, &fields);
         let yaml = output::yaml(&serde_json::to_value(&extension)?)?;
         let can_write = of_cluster && !console.read_only;
         Ok(Self {
@@ -179,6 +187,7 @@ impl<'a> Sheet<'a> {
             orphans: orphans(values, &fields),
             fields,
             choice,
+            suggested,
             chosen: chosen.ok(),
             notes,
             errors,
@@ -198,6 +207,7 @@ impl<'a> Sheet<'a> {
             session: &console.session,
             source: format!("cluster/{}", self.catalog),
             create_namespace: self.values.contains_key("create_namespace"),
+            namespace: self.namespace(),
         })
     }
 
@@ -226,7 +236,27 @@ impl<'a> Sheet<'a> {
     /// Digest of what a write creates.
     fn fingerprint(&self) -> String {
         let creates_namespace = self.values.contains_key("create_namespace");
-        olm_pack::digest_of(format!("{creates_namespace}\n{}", self.yaml).as_bytes())
+        let extras = if creates_namespace { self.extras() } else { String::new() };
+        olm_pack::digest_of(format!("{creates_namespace}\n{}{extras}", self.yaml).as_bytes())
+    }
+
+    /// Namespace of the extension, with the labels and annotations that the bundle suggests for it.
+    fn namespace(&self) -> ObjectMeta {
+        let name = self.extension.spec.as_ref().map(|spec| spec.namespace.clone());
+        match name == self.suggested.name {
+            true => self.suggested.clone(),
+            false => ObjectMeta { name, ..ObjectMeta::default() },
+        }
+    }
+
+    /// Labels and annotations of a created namespace in words. Empty without any.
+    fn extras(&self) -> String {
+        let ObjectMeta { labels, annotations, .. } = self.namespace();
+        let all = [("label", labels), ("annotation", annotations)];
+        let all = all.into_iter().flat_map(|(what, values)| {
+            values.into_iter().flatten().map(move |(key, value)| format!(", with {what} {key}={value}"))
+        });
+        all.collect()
     }
 
     fn markup(&self, visitor: &Visitor) -> Markup {
@@ -256,7 +286,7 @@ impl<'a> Sheet<'a> {
         html! {
             form.install method="get" action=(address(self.catalog, &self.package.name)) {
                 (self.text("name", "Name", "Name of the ClusterExtension", &self.package.name))
-                (self.text("namespace", "Namespace", "The operator runs in this namespace", &self.package.name))
+                (self.text("namespace", "Namespace", &format!("The operator runs in this namespace{}", self.extras()), self.suggested.name.as_deref().unwrap_or_default()))
                 label.check {
                     input type="checkbox" name="create_namespace" value="yes"
                         checked[self.values.contains_key("create_namespace") || !self.values.contains_key("namespace")];

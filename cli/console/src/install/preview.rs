@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use kube::core::ObjectMeta;
 use olm_api::ClusterExtension;
 use olm_cli_core::change;
 use olm_cli_core::controller::ControllerArgs;
@@ -11,9 +12,7 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_lifecycle::diff::{ComparedExtension, Diff, Prediction, collision_error};
 use olm_cli_lifecycle::hardened;
-use olm_cli_lifecycle::install::{
-    InstallNamespace, check_namespace, find_existing, find_twin, require_same, twin_error,
-};
+use olm_cli_lifecycle::install::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use olm_cli_lifecycle::resolve::choose_as;
 
 use super::bundle::BundleCache;
@@ -39,6 +38,8 @@ pub(super) struct Target<'a> {
     /// Catalog source, such as `cluster/NAME`.
     pub(super) source: String,
     pub(super) create_namespace: bool,
+    /// Namespace that is created.
+    pub(super) namespace: ObjectMeta,
 }
 
 impl Target<'_> {
@@ -116,9 +117,7 @@ impl Target<'_> {
         let namespace = desired.spec.as_ref().map(|spec| spec.namespace.as_str()).unwrap_or_default();
         let created = match preview.has_namespace {
             true => None,
-            false => {
-                InstallNamespace::given(namespace, true).create(self.cluster, None, self.session).await?
-            }
+            false => change::create_namespace(self.cluster, &self.namespace, None, self.session).await?,
         };
         hardened::grant(self.cluster, desired, None, self.session).await?;
         match change::apply(self.cluster, None, desired, None, self.session).await {
