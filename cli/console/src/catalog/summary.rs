@@ -138,7 +138,7 @@ fn sentences(text: &str) -> String {
     let end = text.char_indices().nth(SENTENCES).map_or(text.len(), |(end, _)| end);
     let cut = &text[..end];
     let full = [". ", "! ", "? "].iter().filter_map(|stop| cut.rfind(stop)).max();
-    match full.filter(|full| *full >= end / 4) {
+    match full.filter(|full| *full >= end / 5) {
         Some(full) => cut[..=full].to_owned(),
         None => format!(
             "{}…",

@@ -159,27 +159,34 @@ fn markup(
         button.quiet type="button" data-copy="command" hidden { "Copy" }
         @if planned.is_unchanged { p.soft { "There is nothing to write: the extension already requests this." } }
         @else if planned.refusal.is_none() && !console.read_only {
-            form method="post" action=(address) {
-                (visitor.csrf_field())
-                input type="hidden" name="to" value=(request.to);
-                input type="hidden" name="keep_crds" value=(request.keep_crds);
-                @if action == Action::Configure {
-                    @for (name, value) in [("channels", &request.channels), ("range", &request.range), ("settings", &request.settings)] {
-                        input type="hidden" name=(name) value=(value);
-                    }
-                }
-                input type="hidden" name="previewed" value=(planned.digest());
-                @if !planned.endangered.is_empty() {
-                    div.field.confirm {
-                        label for="confirm" { "To delete the custom resources, type " code { (name) } }
-                        input #confirm type="text" name="confirm" required pattern=(name.replace('.', "\\.")) autocomplete="off" spellcheck="false";
-                    }
-                }
-                button.danger[action == Action::Uninstall] type="submit" data-apply { (action.label()) }
-            }
+            (write_form(visitor, name, action, request, planned))
         }
     };
     visible(&shown)
+}
+
+/// Form that writes what the plan shows.
+fn write_form(visitor: &Visitor, name: &str, action: Action, request: &Request, planned: &Planned) -> Markup {
+    html! {
+        form method="post" action=(format!("{}/{}", path(name), action.as_str())) {
+            (visitor.csrf_field())
+            input type="hidden" name="to" value=(request.to);
+            input type="hidden" name="keep_crds" value=(request.keep_crds);
+            @if action == Action::Configure {
+                @for (name, value) in [("channels", &request.channels), ("range", &request.range), ("settings", &request.settings)] {
+                    input type="hidden" name=(name) value=(value);
+                }
+            }
+            input type="hidden" name="previewed" value=(planned.digest());
+            @if !planned.endangered.is_empty() {
+                div.field.confirm {
+                    label for="confirm" { "To delete the custom resources, type " code { (name) } }
+                    input #confirm type="text" name="confirm" required pattern=(name.replace('.', "\\.")) autocomplete="off" spellcheck="false";
+                }
+            }
+            button.danger[action == Action::Uninstall] type="submit" data-apply { (action.label()) }
+        }
+    }
 }
 
 /// Lines with the class of their change.

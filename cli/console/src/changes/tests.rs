@@ -7,7 +7,7 @@ use super::page::class;
 use super::planned::{UpgradeTarget, digest, pin};
 use crate::tests::Rig;
 
-const ACTIONS: [&str; 3] = ["upgrade", "rollback", "uninstall"];
+const ACTIONS: [&str; 5] = ["approve", "upgrade", "configure", "rollback", "uninstall"];
 
 async fn rig(flags: &[&str]) -> Rig {
     let source = concat!("catalog=", env!("CARGO_MANIFEST_DIR"), "/../olm/tests/data/catalog");
@@ -117,15 +117,19 @@ fn upgrade_target_is_the_choice_of_the_resolver_unless_named() {
 
 #[test]
 fn sentence_names_what_pins_the_extension() {
-    let automatic = "operator-controller upgrades the extension by itself";
+    let automatic = "OLM upgrades the extension by itself";
     for (range, expected) in [
-        (Value::Null, format!("{automatic}: spec.source.catalog.version is not set.")),
-        (json!(""), format!("{automatic}: spec.source.catalog.version is not set.")),
-        (json!("1.x"), format!("{automatic} within spec.source.catalog.version \"1.x\".")),
-        (json!("1.0.0"), "spec.source.catalog.version pins the extension to \"1.0.0\".".to_owned()),
+        (Value::Null, format!("{automatic}, to any new version of its channels.")),
+        (json!(""), format!("{automatic}, to any new version of its channels.")),
+        (json!("1.x"), format!("{automatic}, within the range \"1.x\".")),
+        (json!("1.0.0"), "The extension stays at version 1.0.0: OLM does not upgrade it.".to_owned()),
     ] {
         assert_eq!(pin(&extension(range, "u", 1)), expected);
     }
+    let mut held = extension(Value::Null, "u", 1);
+    held.metadata.annotations =
+        Some([("ext.olm.operatorframework.io/paused".to_owned(), "true".to_owned())].into());
+    assert!(pin(&held).starts_with("Upgrades wait at present"), "{}", pin(&held));
 }
 
 #[test]

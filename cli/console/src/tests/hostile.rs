@@ -163,7 +163,18 @@ async fn console_invalid_extension_name_returns_client_error() {
         "A",
         &"a".repeat(300),
     ] {
-        for query in ["", "/why", "?fragment=1", "?fragment=1&seen=1.1"] {
+        for query in [
+            "",
+            "/why",
+            "?fragment=1",
+            "?fragment=1&seen=1.1",
+            "/objects?object=..%2F..%2Fapi",
+            "/apis",
+            "/apis/..%2Fapi",
+            "/apis/a.b/create",
+            "/configuration",
+            "/uninstalled",
+        ] {
             let answer = rig.get(&format!("/extensions/{name}{query}")).await;
             assert!(answer.status.is_client_error(), "{name}{query}: {}", answer.status);
             assert!(!answer.text.contains("<script>") && answer.text.len() < 4096, "{}", answer.text);
