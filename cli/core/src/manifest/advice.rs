@@ -98,7 +98,7 @@ pub(super) fn syntax(text: &str, at: usize) -> Option<(usize, String)> {
 /// Suggestion for the number of an explanation beside an example on a web page: alone in its line, after a quoted value,
 /// or in parentheses.
 fn call_out(line: &str) -> Option<String> {
-    let (before, last) = line.trim().rsplit_once(' ').unwrap_or(("", line.trim()));
+    let (before, last) = line.trim().rsplit_once(' ').unwrap_or_else(|| ("", line.trim()));
     let number = last.trim_start_matches('(').trim_end_matches(')');
     let is_number = (1..=2).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
     let ends = before.is_empty() || before.ends_with(['"', '\'']) || last.starts_with('(');
