@@ -9,6 +9,7 @@ pub mod classic_chain;
 pub mod cluster_catalog;
 pub mod create;
 mod diff;
+pub mod facts;
 pub mod graph;
 pub mod graph_decision;
 pub mod graph_hint;

@@ -45,6 +45,8 @@ pub(crate) struct Console {
     pub(super) bundles: BundleCache,
     /// Bounds the work of [`install::detached`].
     pub(super) detached: Arc<Semaphore>,
+    /// Permit of the only check of OLM that runs.
+    pub(super) check: Semaphore,
     /// Bounds [`Self::render`].
     rendered: Arc<Semaphore>,
     /// Requests that follow the cluster.
@@ -101,6 +103,7 @@ impl Console {
             read_only: args.read_only,
             bundles: BundleCache::default(),
             detached: Arc::new(Semaphore::new(DETACHED)),
+            check: Semaphore::new(1),
             rendered: Arc::new(Semaphore::new(RENDERED)),
             followers: Arc::default(),
             local_user: OnceCell::new(),

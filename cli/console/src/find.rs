@@ -6,6 +6,7 @@ use axum::extract::{Query, State};
 use axum::routing::get;
 use kube::ResourceExt;
 use maud::html;
+use olm_cli_core::output::printable;
 use serde::Deserialize;
 
 use super::app::App;
@@ -27,18 +28,19 @@ struct Request {
     q: String,
 }
 
-/// Extensions and packages that contain all words.
-///
-/// # Errors
-/// The API server does not list its catalogs.
+/// Extensions and packages that contain all words. What cannot be read is a note.
 async fn page(
     State(console): State<App>,
     Extension(visitor): Extension<Visitor>,
     Query(request): Query<Request>,
 ) -> Result<Page, PageError> {
     let words: Vec<String> = request.q.split_whitespace().map(str::to_lowercase).collect();
+    let mut notes = Vec::new();
     let mut extensions = match visitor.cluster() {
-        Some(cluster) => cluster.extensions(&console.session).await?,
+        Some(cluster) => cluster.extensions(&console.session).await.unwrap_or_else(|error| {
+            notes.push(format!("The extensions cannot be searched: {error}"));
+            Vec::new()
+        }),
         None => Vec::new(),
     };
     extensions.retain(|extension| {
@@ -49,7 +51,8 @@ async fn page(
         let text = format!("{} {package} {namespace}", extension.name_any()).to_lowercase();
         words.iter().all(|word| text.contains(word))
     });
-    let packages = find(&console, &visitor, &request.q).await?;
+    let (packages, unread) = find(&console, &visitor, &request.q).await;
+    notes.extend(unread);
     let body = html! {
         h1 { "Search" }
         form.toolbar action="/find" method="get" role="search" {
@@ -57,6 +60,7 @@ async fn page(
             input #q type="search" name="q" value=(request.q) autocomplete="off" spellcheck="false" data-search aria-keyshortcuts="/";
             button type="submit" { "Search" }
         }
+        @for note in &notes { p.notice { (printable(note)) } }
         @if extensions.is_empty() && packages.is_empty() { p.empty { "Nothing matches." } }
         @if !extensions.is_empty() {
             h2 { "Extensions (" (extensions.len()) ")" }

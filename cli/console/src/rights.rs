@@ -13,6 +13,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output;
 use olm_cli_core::source::ClusterConnection;
 use olm_runtime::cluster::{describe, within_deadline};
+use olm_version::quote;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -43,6 +44,7 @@ const TASKS: &[(&str, &[Permission])] = &[
             (OLM, "clusterobjectsets", &["get", "list", "watch"], false),
         ],
     ),
+    ("See APIs", &[("apiextensions.k8s.io", "customresourcedefinitions", &["get", "list"], false)]),
     (
         "See Events, pods and logs",
         &[("", "events", &["list"], true), ("", "pods", &["list"], true), ("", "pods/log", &["get"], true)],
@@ -54,6 +56,7 @@ const TASKS: &[(&str, &[Permission])] = &[
     ("Upgrade, roll back, approve", &[(OLM, "clusterextensions", &["patch"], false)]),
     ("Approve plan objects", &[(ADDITIONS, "extensionplans", &["list", "patch"], false)]),
     ("Uninstall", &[(OLM, "clusterextensions", &["delete"], false)]),
+    ("Uninstall and keep custom resources", &[(OLM, "clusterextensions", &["patch", "delete"], false)]),
     ("Add and refresh catalogs", &[(OLM, "clustercatalogs", &["create", "patch"], false)]),
     (
         "See the verdict on the next cluster version",
@@ -98,15 +101,19 @@ async fn page(
 
 async fn body(console: &Console, visitor: &Visitor, request: &Request) -> Result<Markup, CliError> {
     let cluster = cluster(visitor)?;
-    let namespace = request.namespace.trim();
-    let namespace = if name_problems(namespace).is_empty() { namespace } else { "" };
+    let given = request.namespace.trim();
+    let namespace = if name_problems(given).is_empty() { given } else { "" };
     let mut tasks = Vec::new();
     for (task, permissions) in TASKS {
         tasks.push((*task, ask(cluster, permissions, namespace).await?));
     }
     let user = visitor.shown_name(console).await;
     let role = role(&tasks, user.as_deref().unwrap_or("USER"), namespace)?;
-    Ok(visible(&markup(&tasks, user.as_deref(), namespace, role.as_deref())))
+    let is_ignored = given != namespace;
+    Ok(visible(&html! {
+        (markup(&tasks, user.as_deref(), namespace, role.as_deref()))
+        @if is_ignored { p.notice.bad role="alert" { (quote(given)) " is not the name of a namespace, so all namespaces are checked." } }
+    }))
 }
 
 async fn ask(
@@ -188,7 +195,8 @@ fn markup(tasks: &[(&str, Vec<Answer>)], user: Option<&str>, namespace: &str, ro
         if namespace.is_empty() { "all namespaces".to_owned() } else { format!("namespace {namespace}") };
     html! {
         h1 { "What you may do" }
-        p { @if let Some(user) = user { "You are " strong { (user) } ". " } "Events, pods and logs are checked for " (place) "." }
+        p { @if let Some(user) = user { "You are " strong { (user) } ". " } "Events, pods and logs are checked for " (place) ". Events of an extension itself are in namespace default." }
+        p.soft { "The objects and custom resources of an extension have kinds of their own, which are not checked here." }
         form.choice method="get" action="/rights" {
             div {
                 label for="namespace" { "Namespace of Events, pods and logs" }

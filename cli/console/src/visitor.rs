@@ -93,7 +93,7 @@ impl Visitor {
         self.user.as_ref().map(|user| user.name.as_str())
     }
 
-    /// Name of the user for the head of pages. On loopback, the API server is asked once.
+    /// Name of the user for the head of pages. On loopback, the API server is asked until it has answered once.
     pub(super) async fn shown_name(&self, console: &Console) -> Option<String> {
         if let Some(user) = &self.user {
             return Some(user.name.clone());
@@ -104,12 +104,11 @@ impl Visitor {
                 let api: Api<SelfSubjectReview> = Api::all(client);
                 api.create(&PostParams::default(), &SelfSubjectReview::default()).await
             };
-            let answer = timeout(NAME_DEADLINE, review).await.ok().and_then(Result::ok);
-            let user = answer.and_then(|review| review.status?.user_info?.username);
-            user.unwrap_or_default()
+            let answer = timeout(NAME_DEADLINE, review).await.ok().and_then(Result::ok).ok_or(())?;
+            Ok::<_, ()>(answer.status.and_then(|status| status.user_info?.username).unwrap_or_default())
         };
-        let name = console.local_user.get_or_init(|| ask).await;
-        Some(name.clone()).filter(|name| !name.is_empty())
+        let name = console.local_user.get_or_try_init(|| ask).await.ok();
+        name.filter(|name| !name.is_empty()).cloned()
     }
 
     /// Checks that the user may get the ClusterCatalog `name`. Local users read it with their own rights.

@@ -238,6 +238,29 @@ impl<'a> ObjectAccess<'a> {
     /// # Errors
     /// An object of this name has another content, or the API server refuses the object or does not answer.
     pub async fn create(&self, object: &Value) -> Result<Value, CliError> {
+        let (created, has_existed) = self.create_or_get(object).await?;
+        if !has_existed || contains(&created, object) {
+            return Ok(created);
+        }
+        let id = ObjectId::of(object);
+        Err(CliError::operational(format!(
+            "create {id}: it already exists with different content; delete or rename it, and run the command again"
+        )))
+    }
+
+    /// Creates `object` and returns it.
+    ///
+    /// # Errors
+    /// An object of this name exists, or the API server refuses the object or does not answer.
+    pub async fn create_new(&self, object: &Value) -> Result<Value, CliError> {
+        match self.create_or_get(object).await? {
+            (created, false) => Ok(created),
+            (_, true) => Err(CliError::findings(format!("{} exists already", ObjectId::of(object)))),
+        }
+    }
+
+    /// The created object, or the one that exists, and whether it existed.
+    async fn create_or_get(&self, object: &Value) -> Result<(Value, bool), CliError> {
         let id = ObjectId::of(object);
         let api = self.writer(&id).await?;
         let parsed: DynamicObject = serde_json::from_value(object.clone())?;
@@ -250,14 +273,8 @@ impl<'a> ObjectAccess<'a> {
                 answer => answer.map(|created| (created, false)),
             }
         };
-        let (created, has_existed) = change::call(&format!("create {id}"), create, self.session).await?;
-        let created = complete(created, &id.api_version, &id.kind)?;
-        if !has_existed || contains(&created, object) {
-            return Ok(created);
-        }
-        Err(CliError::operational(format!(
-            "create {id}: it already exists with different content; delete or rename it, and run the command again"
-        )))
+        let (found, has_existed) = change::call(&format!("create {id}"), create, self.session).await?;
+        Ok((complete(found, &id.api_version, &id.kind)?, has_existed))
     }
 
     /// Reports whether the cluster serves a kind.

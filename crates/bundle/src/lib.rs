@@ -75,6 +75,7 @@ pub use limits::{ManifestError, ManifestUsage};
 pub use objects::distinct;
 pub use options::RenderOptions;
 pub use properties::PROPERTIES_ANNOTATION;
+pub use quantity::is_same_quantity;
 pub use render::render;
 pub use typed::{Loss, losses, normal_csv};
 pub use validate::{ValidationFault, Validator, subdomain_faults, validate};

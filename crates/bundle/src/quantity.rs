@@ -57,6 +57,16 @@ pub(crate) fn canonical(text: &str) -> Result<String, QuantityError> {
     Ok(print(value, scale, parts.family, parts.negative))
 }
 
+/// Reports whether two texts are the same quantity, such as `0.5` and `500m`.
+///
+/// ```
+/// assert!(olm_bundle::is_same_quantity("0.5", "500m"));
+/// assert!(!olm_bundle::is_same_quantity("1Gi", "1G"));
+/// ```
+pub fn is_same_quantity(a: &str, b: &str) -> bool {
+    canonical(a).is_ok_and(|a| canonical(b).is_ok_and(|b| a == b))
+}
+
 fn split(text: &str) -> Result<Parts<'_>, QuantityError> {
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let number_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());

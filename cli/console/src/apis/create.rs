@@ -9,7 +9,6 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::object_access::ObjectAccess;
 use olm_cli_lifecycle::rendering::inline;
 use olm_cli_lifecycle::status::observe::changeable_extension;
-use olm_cli_lifecycle::status::tree::installed;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -30,6 +29,7 @@ pub(super) struct Request {
     /// Number of the example, from 0.
     example: String,
     /// Custom resource as YAML.
+    #[serde(deserialize_with = "crate::changes::multiline")]
     text: String,
     /// Digest of the object that was checked. Empty for a check.
     previewed: String,
@@ -88,7 +88,7 @@ pub(super) async fn apply(
             return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, shown(None))));
         };
         let cluster = cluster_of(visitor, &name)?;
-        ObjectAccess::new(cluster, &console.session, false).create(&object).await?;
+        ObjectAccess::new(cluster, &console.session, false).create_new(&object).await?;
         Ok(Ok(page.api.path(&name)))
     });
     Ok(match result.await? {
@@ -112,12 +112,8 @@ impl Sheet {
         let (cluster, session) = (cluster_of(visitor, name)?, &console.session);
         let live = changeable_extension(cluster, name, session).await?;
         let api = Api::read(cluster, name, crd, session).await?;
-        let bundle = installed(&live).map(|bundle| bundle.name).unwrap_or_default();
-        let spec = live.spec.as_ref();
-        let package =
-            spec.and_then(|spec| spec.source.catalog.as_ref()).map_or("", |catalog| &catalog.package_name);
-        let examples = examples::examples(console, visitor, &api, package, &bundle).await;
-        let namespace = spec.map(|spec| spec.namespace.clone()).unwrap_or_default();
+        let examples = examples::examples(console, visitor, &api, &live).await;
+        let namespace = live.spec.map(|spec| spec.namespace).unwrap_or_default();
         Ok(Self { extension: name.to_owned(), namespace, api, examples })
     }
 
@@ -134,7 +130,7 @@ impl Sheet {
         };
         let digest = olm_pack::digest_of(object.to_string().as_bytes());
         let cluster = cluster_of(visitor, &self.extension)?;
-        let result = ObjectAccess::new(cluster, &console.session, true).create(&object).await;
+        let result = ObjectAccess::new(cluster, &console.session, true).create_new(&object).await;
         let result = result.map_err(|error| error.to_string());
         Ok((Checked { result, digest }, Some(object)))
     }
@@ -144,7 +140,7 @@ impl Sheet {
         if text.len() > LONGEST {
             return Err(format!("The text is longer than {} KiB.", LONGEST >> 10));
         }
-        let mut object = inline(text).map_err(|error| format!("This is not YAML: {error}"))?;
+        let mut object = inline(text).map_err(|error| format!("The text is not valid YAML: {error}"))?;
         let gvk = &self.api.gvk;
         let version = object["apiVersion"].as_str().unwrap_or_default();
         let group = version.split_once('/').map_or("", |(group, _)| group);
@@ -155,7 +151,7 @@ impl Sheet {
         let has_name =
             |metadata: &&mut Map<String, Value>| metadata.get("name").is_some_and(Value::is_string);
         let Some(metadata) = metadata.filter(has_name) else {
-            return Err("metadata.name is missing.".to_owned());
+            return Err("Enter metadata.name, the name of the object.".to_owned());
         };
         if self.api.is_namespaced && !metadata.contains_key("namespace") {
             metadata.insert("namespace".to_owned(), json!(self.namespace));

@@ -1,7 +1,11 @@
 //! Examples of an API: `alm-examples` of the installed bundle, as catalogs contain them.
 
+use olm_api::ClusterExtension;
+use olm_api::labels::METADATA_NAME;
 use olm_cli_catalog::bundle_details::values;
+use olm_cli_catalog::package::CatalogPackage;
 use olm_cli_core::output;
+use olm_cli_lifecycle::status::tree::installed;
 use olm_fbc::{Bundle, PROPERTY_CSV_METADATA};
 use serde_json::{Value, json};
 
@@ -13,23 +17,30 @@ use crate::visitor::Visitor;
 const EXAMPLES: usize = 20;
 const LARGEST: usize = 64 << 10;
 
-/// Names and YAML of the examples for the API. One without content if there is none.
+/// Names and YAML of the examples for the API, from the catalog that the extension selects, else from the first one
+/// with its bundle. One without content if there is none.
 pub(super) async fn examples(
     console: &Console,
     visitor: &Visitor,
     api: &Api,
-    package: &str,
-    bundle: &str,
+    extension: &ClusterExtension,
 ) -> Vec<(String, String)> {
-    let mut found = Vec::new();
+    let filter = extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
+    let package = filter.map(|filter| filter.package_name.clone()).unwrap_or_default();
+    let bundle = installed(extension).map(|bundle| bundle.name).unwrap_or_default();
+    let selected =
+        filter.and_then(|filter| filter.selector.as_ref()?.match_labels.as_ref()?.get(METADATA_NAME));
     // Without a catalog, only the skeleton remains.
-    for catalog in console.library.catalogs(console, visitor).await.unwrap_or_default() {
-        let package = catalog.content.ok().and_then(|content| content.package(package).ok());
-        if let Some(bundle) = package.as_ref().and_then(|package| package.bundle(bundle)) {
-            found = of_bundle(bundle, &api.gvk.group, &api.gvk.kind);
-            break;
-        }
-    }
+    let mut catalogs = console.library.catalogs(console, visitor).await.unwrap_or_default();
+    catalogs.sort_by_key(|catalog| Some(&catalog.name) != selected);
+    let (group, kind) = (api.gvk.group.clone(), api.gvk.kind.clone());
+    let read = move || {
+        let contents = catalogs.into_iter().filter_map(|catalog| catalog.content.ok());
+        let mut packages = contents.filter_map(|content| content.package(&package).ok());
+        let of = |package: CatalogPackage| Some(of_bundle(package.bundle(&bundle)?, &group, &kind));
+        Ok(packages.find_map(of).unwrap_or_default())
+    };
+    let mut found = console.render(read).await.unwrap_or_default();
     if found.is_empty() {
         found.push(skeleton(&api.version(), &api.gvk.kind));
     }

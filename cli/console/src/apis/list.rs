@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::{Path, State};
+use futures::{StreamExt, stream};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{self, ApiResource, DynamicObject, ListParams};
@@ -16,6 +17,7 @@ use olm_cli_core::source::{ClusterConnection, listed, of_extensions};
 use olm_cli_lifecycle::status::observe::extension;
 use olm_runtime::cluster::{describe, within};
 use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
 
 use super::{Api, schema};
 use crate::app::{App, Console};
@@ -30,7 +32,11 @@ const SHOWN: u32 = 200;
 const FIRST: u32 = 10;
 /// Limit of APIs whose custom resources are listed.
 const APIS: usize = 50;
+/// Deadlines of one list, and of all lists of a page together.
 const DEADLINE: Duration = Duration::from_secs(5);
+const TOTAL: Duration = Duration::from_secs(15);
+/// Concurrent lists.
+const CONCURRENT: usize = 8;
 
 /// Custom resources of an API.
 struct Found {
@@ -55,12 +61,18 @@ pub(super) async fn page(
         let namespace = namespace(cluster, &name, session).await?;
         let all =
             listed(&crds(cluster), "CustomResourceDefinitions", of_extensions(Some(&name)), session).await?;
-        let mut sections = Vec::new();
         let note = all.as_ref().err().cloned();
-        for api in all.unwrap_or_default().iter().filter_map(|crd| Api::of_crd(crd, &name)).take(APIS) {
-            let found = custom_resources(cluster, &api, &namespace, FIRST).await;
-            sections.push((api, found));
-        }
+        let all: Vec<Api> =
+            all.unwrap_or_default().iter().filter_map(|crd| Api::of_crd(crd, &name)).collect();
+        let more = all.len().saturating_sub(APIS);
+        let end = Instant::now() + TOTAL;
+        let late = || Err(format!("no answer within {} s for all APIs", TOTAL.as_secs()));
+        let namespace = namespace.as_str();
+        let lists = all.into_iter().take(APIS).map(async |api| {
+            let found = timeout_at(end, custom_resources(cluster, &api, namespace, FIRST)).await;
+            (api, found.unwrap_or_else(|_| late()))
+        });
+        let sections: Vec<_> = stream::iter(lists).buffered(CONCURRENT).collect().await;
         Ok(visible(&html! {
             p.trail { a href="/extensions" { "Extensions" } }
             h1 { (name) }
@@ -68,6 +80,7 @@ pub(super) async fn page(
             @if let Some(note) = &note { p.notice { "The APIs cannot be listed: " (note) } }
             @else if sections.is_empty() { p.soft { "The extension has no CustomResourceDefinition on the cluster." } }
             @for (api, found) in &sections { (section(console, &name, api, found)) }
+            @if more > 0 { p.notice { "The extension has " (counted(more, "more API")) ", of which this page does not list the custom resources." } }
         }))
     });
     Ok(Page::new(Section::Extensions, title, body.await?))
@@ -167,8 +180,8 @@ fn table(api: &Api, found: &Result<Found, String>) -> Markup {
     };
     let now = Timestamp::now();
     html! {
-        @if let Some(namespace) = &found.namespace { p.soft { "Only namespace " (namespace) ": you may not list the others." } }
-        @if found.objects.is_empty() { p.soft { "There is no " (api.gvk.kind) "." } } @else {
+        @if let Some(namespace) = &found.namespace { p.soft { "Only those of namespace " (namespace) " are shown: you may not list those of all namespaces." } }
+        @if found.objects.is_empty() { p.soft { "There is no " (api.gvk.kind) @if found.namespace.is_some() { " in it" } "." } } @else {
             div.table tabindex="0" role="region" aria-label=(format!("Custom resources of {}", api.crd)) {
                 table {
                     thead { tr { @for title in ["Name", "Namespace", "State", "Age"] { th scope="col" { (title) } } } }
@@ -197,15 +210,11 @@ fn state(status: &Value) -> Markup {
     let condition = ["Ready", "Available", "Succeeded"].into_iter().find_map(named);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if let Some(condition) = condition {
-        let (class, icon) = match condition["status"].as_str() {
-            Some("True") => ("badge good", "✓"),
-            Some("False") => ("badge bad", "✕"),
-            _ => ("badge warn", "?"),
-        };
-        let word = if condition["status"] == "True" {
-            text(&condition["type"])
-        } else {
-            format!("Not {}", text(&condition["type"]).to_lowercase())
+        let word = text(&condition["type"]);
+        let (class, icon, word) = match condition["status"].as_str() {
+            Some("True") => ("badge good", "✓", word),
+            Some("False") => ("badge bad", "✕", format!("Not {}", word.to_lowercase())),
+            _ => ("badge warn", "?", format!("Unknown whether {}", word.to_lowercase())),
         };
         return html! {
             span class=(class) { span aria-hidden="true" { (icon) } " " (word) }
@@ -231,6 +240,8 @@ mod tests {
         let condition = |status: &str| json!({"conditions": [{"type": "Other", "status": "True"}, {"type": "Ready", "status": status, "message": "why"}]});
         assert!(text(condition("True")).contains("badge good"));
         assert!(text(condition("False")).contains("Not ready") && text(condition("False")).contains("why"));
+        assert!(text(condition("Unknown")).contains("Unknown whether ready"));
+        assert!(!text(json!({"phase": "<script>"})).contains("<script>"));
         assert_eq!(text(json!({"phase": "Running"})), "Running");
         assert!(text(json!(3)).contains("reports no state"));
     }

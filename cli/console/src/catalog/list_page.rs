@@ -62,12 +62,17 @@ pub(crate) struct Found {
     pub(crate) description: String,
 }
 
-/// Packages of all catalogs that a search finds, best first.
-///
-/// # Errors
-/// The API server does not list its catalogs.
-pub(crate) async fn find(console: &Console, visitor: &Visitor, query: &str) -> Result<Vec<Found>, PageError> {
-    let catalogs = console.library.catalogs(console, visitor).await?;
+/// Packages of all catalogs that a search finds, best first, and notes about catalogs that cannot be read.
+pub(crate) async fn find(console: &Console, visitor: &Visitor, query: &str) -> (Vec<Found>, Vec<String>) {
+    let catalogs = match console.library.catalogs(console, visitor).await {
+        Ok(catalogs) => catalogs,
+        Err(error) => return (Vec::new(), vec![format!("The catalogs cannot be searched: {error}")]),
+    };
+    let unread = catalogs.iter().filter_map(|catalog| {
+        let why = catalog.content.as_ref().err()?;
+        Some(format!("Catalog {} cannot be searched: {why}", catalog.name))
+    });
+    let unread = unread.collect();
     let contents: Vec<Arc<Content>> =
         catalogs.iter().filter_map(|catalog| catalog.content.as_ref().ok().cloned()).collect();
     let filter = Filter { q: query.to_owned(), ..Filter::default() };
@@ -76,7 +81,7 @@ pub(crate) async fn find(console: &Console, visitor: &Visitor, query: &str) -> R
         path: package_path(&package.catalog, &package.name),
         description: package.description.clone(),
     });
-    Ok(found.collect())
+    (found.collect(), unread)
 }
 
 /// Extensions by package. `None` if they are unknown.

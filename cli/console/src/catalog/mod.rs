@@ -1,7 +1,6 @@
 //! Pages of catalogs and packages.
 
 mod content;
-mod facts;
 mod filter;
 mod icon;
 mod library;
@@ -24,6 +23,7 @@ use olm_version::Version;
 
 pub(super) use self::library::Library;
 pub(super) use self::list_page::{Found, find};
+pub(super) use self::package_page::install_query;
 use super::app::App;
 
 pub(super) fn routes() -> Router<App> {

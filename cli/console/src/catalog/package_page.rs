@@ -7,6 +7,7 @@ use axum::Extension;
 use axum::extract::{Path, Query, State};
 use maud::{Markup, html};
 use olm_cli_catalog::bundle_details::BundleDetails;
+use olm_cli_catalog::facts::Facts;
 use olm_cli_catalog::package::{CatalogPackage, shown_version};
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
@@ -15,7 +16,6 @@ use olm_version::quote;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::facts::Facts;
 use super::list_page::installed;
 use super::markdown::markdown;
 use super::package_tables::{apis, channels, requirements, side, versions};
@@ -189,33 +189,31 @@ impl<'a> Sheet<'a> {
         html! {
             p.actions {
                 @if let (Some(offer), None) = (self.offer, self.refusal()) {
-                    a.button href=(format!("{path}/install{}", self.install_query(offer))) {
-                        @if self.installed.is_empty() { "Install" } @else { "Install again" }
+                    a.button href=(format!("{path}/install{}", install_query(self.package, self.choice.channel(), offer))) {
+                        @if self.installed.is_empty() { "Install" } @else { "Install a second time" }
                     }
                 }
                 a.button.quiet href=(format!("{path}/graph")) { "Upgrade graph" }
             }
         }
     }
+}
 
-    /// Query of the form that installs the shown bundle: by its channel, unless the user chose a version that the
-    /// channel does not lead to.
-    fn install_query(&self, offer: &Offer) -> String {
-        let default = self.package.default_channel();
-        let has = |channel: &&str| offer.channels().any(|one| one == *channel);
-        let channel =
-            self.choice.channel().or_else(|| Some(default).filter(has)).or_else(|| offer.channels().next());
-        let channel = channel.unwrap_or_default();
-        let mut query =
-            if channel == default { String::new() } else { format!("?channel={}", encoded(channel)) };
-        let best = self.package.index.offers().find(|best| best.channels().any(|one| one == channel));
-        if best.is_some_and(|best| best.name() != offer.name()) {
-            let version = shown_version(offer).unwrap_or_default();
-            query += if query.is_empty() { "?" } else { "&" };
-            query += &format!("follow=version&version={}", encoded(&version));
-        }
-        query
+/// Query of the form that installs a bundle: by the channel, unless the channel does not lead to it. Without a channel,
+/// by one that does.
+pub(crate) fn install_query(package: &CatalogPackage, channel: Option<&str>, offer: &Offer) -> String {
+    let default = package.default_channel();
+    let has = |channel: &&str| offer.channels().any(|one| one == *channel);
+    let channel = channel.or_else(|| Some(default).filter(has)).or_else(|| offer.channels().next());
+    let channel = channel.unwrap_or_default();
+    let mut query = if channel == default { String::new() } else { format!("?channel={}", encoded(channel)) };
+    let best = package.index.offers().find(|best| best.channels().any(|one| one == channel));
+    if best.is_some_and(|best| best.name() != offer.name()) {
+        let version = shown_version(offer).unwrap_or_default();
+        query += if query.is_empty() { "?" } else { "&" };
+        query += &format!("follow=version&version={}", encoded(&version));
     }
+    query
 }
 
 /// Description, of which a long one is cut until the user opens it.
@@ -270,7 +268,7 @@ fn notices(sheet: &Sheet<'_>) -> Markup {
             div.notice role="note" {
                 strong { "Pre-release. " }
                 "Version " (version) " is not a release, by its number."
-                @if sheet.is_default() { " The default channel offers nothing better." }
+                @if sheet.is_default() && sheet.is_in_default_channel() { " The default channel offers nothing better." }
             }
         }
         @if sheet.offer.is_some() && !sheet.is_in_default_channel() && !package.default_channel().is_empty() {
@@ -282,8 +280,8 @@ fn notices(sheet: &Sheet<'_>) -> Markup {
         }
         @if let Some(reason) = sheet.refusal() {
             div.notice.bad role="note" {
-                strong { "Cannot be installed like this. " } (reason) ". "
-                "Install what it needs first, then use " code { "olm install " (package.name) " --with-dependencies" } "."
+                strong { "Cannot be installed here. " } (reason) ". "
+                code { "olm install " (package.name) " --with-dependencies" } " also installs what it needs."
             }
         }
         @if sheet.offer.is_none() {

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 use olm_cli_catalog::bundle_details::BundleDetails;
 use olm_cli_catalog::channels::ChannelSummary;
+use olm_cli_catalog::facts::{CAPABILITIES, Facts, OwnedApi};
 use olm_cli_catalog::package::{CatalogPackage, shown_version};
 use olm_cli_core::output::counted;
 use olm_resolve::Offer;
 
-use super::facts::{CAPABILITIES, Facts, OwnedApi};
 use super::markdown::{outside_link, web_address};
 use super::{encoded, package_path, pre_release_mark};
 

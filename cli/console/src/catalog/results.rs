@@ -1,9 +1,9 @@
 //! Results of the list of packages.
 
 use maud::{Markup, html};
+use olm_cli_catalog::facts::CAPABILITIES;
 use olm_cli_core::output::counted;
 
-use super::facts::CAPABILITIES;
 use super::filter::{Filter, Installed, PAGE_SIZE};
 use super::summary::Summary;
 use super::{package_path, pre_release_mark};

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use olm_api::text::visible;
 use olm_cli_catalog::bundle_details::values;
 use olm_cli_catalog::classic_chain::heads;
+use olm_cli_catalog::facts::Facts;
 use olm_cli_catalog::package::CatalogPackage;
 use olm_resolve::Offer;
-
-use super::facts::Facts;
 
 /// Longest text of a field, in characters.
 const LONGEST: usize = 300;

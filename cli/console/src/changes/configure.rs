@@ -4,12 +4,14 @@ use maud::{Markup, html};
 use olm_api::ClusterExtension;
 use olm_api::cluster_extension::{ConfigType, ExtensionConfig};
 use olm_cli_core::error::CliError;
-use olm_cli_core::output;
+use olm_cli_core::output::{self, printable};
 use olm_cli_core::version_expression;
 use olm_cli_lifecycle::rendering::inline;
+use olm_plan::fields;
+use serde_json::Value;
 
 use super::{Action, Request};
-use crate::extensions::path;
+use crate::extensions::{path, trail};
 
 /// Form with the present configuration.
 pub(crate) fn form(extension: &ClusterExtension) -> Markup {
@@ -18,12 +20,12 @@ pub(crate) fn form(extension: &ClusterExtension) -> Markup {
     html! {
         h2 { "Configuration" }
         p.soft { "The plan comes first. Nothing is written before you confirm it." }
-        form.install method="get" action=(format!("{}/{}", path(name), Action::Configure.as_str())) { (fields(&request)) }
+        form.install method="get" action=(format!("{}/{}", path(name), Action::Configure.as_str())) { (controls(&request)) }
     }
 }
 
 /// Controls of the form.
-pub(super) fn fields(request: &Request) -> Markup {
+pub(super) fn controls(request: &Request) -> Markup {
     let text = |id: &str, label: &str, help: &str, value: &str, placeholder: &str| {
         html! {
             div.field {
@@ -35,6 +37,7 @@ pub(super) fn fields(request: &Request) -> Markup {
         }
     };
     html! {
+        input type="hidden" name="generation" value=(request.generation);
         (text("channels", "Channels", "Channels that upgrades come from, separated by commas. Empty: all channels", &request.channels, "all"))
         (text("range", "Version range", "Upgrades stay within it: 1.2.3 for one version, 1.2.x, >=1.2, <2. Empty: any version", &request.range, "any"))
         div.field {
@@ -55,7 +58,46 @@ fn present(extension: &ClusterExtension) -> Request {
         channels: catalog.map(|catalog| catalog.channels.join(", ")).unwrap_or_default(),
         range: catalog.and_then(|catalog| catalog.version.clone()).unwrap_or_default(),
         settings: settings.and_then(|settings| output::yaml(settings).ok()).unwrap_or_default(),
+        generation: generation(extension),
         ..Request::default()
+    }
+}
+
+/// Number that each change of the specification increases, as text.
+pub(super) fn generation(extension: &ClusterExtension) -> String {
+    extension.metadata.generation.unwrap_or_default().to_string()
+}
+
+/// Changes of the configuration, one a line.
+pub(super) fn changed(live: &ClusterExtension, desired: &ClusterExtension) -> String {
+    let (old, new) = (present(live), present(desired));
+    let settings = |extension: &ClusterExtension| {
+        let config = extension.spec.as_ref().and_then(|spec| spec.config.as_ref());
+        Value::Object(config.and_then(|config| config.inline.clone()).unwrap_or_default())
+    };
+    let or = |text: &str, none: &str| if text.is_empty() { none.to_owned() } else { text.to_owned() };
+    let line = |what: &str, old: String, new: String| format!("{what}: {old} → {new}\n");
+    let value = |value: Option<Value>| value.map_or_else(|| "not set".to_owned(), |value| value.to_string());
+    let mut text = String::new();
+    if old.channels != new.channels {
+        text += &line("Channels", or(&old.channels, "all"), or(&new.channels, "all"));
+    }
+    if old.range != new.range {
+        text += &line("Version range", or(&old.range, "any"), or(&new.range, "any"));
+    }
+    for change in fields::changes(&settings(live), &settings(desired)) {
+        text += &line(&format!("Setting {}", change.path), value(change.old), value(change.new));
+    }
+    text
+}
+
+/// Page for a form that describes no possible configuration.
+pub(super) fn refused(name: &str, request: &Request, problem: &str) -> Markup {
+    html! {
+        (trail(name))
+        h1 { (Action::Configure.label()) " " (name) }
+        p.notice.bad role="alert" { (printable(problem)) }
+        form.install method="get" action=(format!("{}/{}", path(name), Action::Configure.as_str())) { (controls(request)) }
     }
 }
 
@@ -82,7 +124,7 @@ pub(super) fn desired(live: &ClusterExtension, request: &Request) -> Result<Clus
     }
     let inline = match settings {
         None => None,
-        Some(serde_json::Value::Object(settings)) => Some(settings).filter(|settings| !settings.is_empty()),
+        Some(Value::Object(settings)) => Some(settings).filter(|settings| !settings.is_empty()),
         Some(_) => {
             return Err(CliError::usage(
                 "the settings must be a YAML mapping, such as `watchNamespace: apps`",
@@ -96,7 +138,7 @@ pub(super) fn desired(live: &ClusterExtension, request: &Request) -> Result<Clus
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -126,6 +168,15 @@ mod tests {
         let changed: Value = serde_json::to_value(desired(&live(), &request("", "")).unwrap()).unwrap();
         let expected = json!({"namespace": "ns", "source": {"sourceType": "Catalog", "catalog": {"packageName": "pipe"}}});
         assert_eq!(changed["spec"], expected);
+        let text = super::changed(&live(), &desired(&live(), &request("", "replicas: 2")).unwrap());
+        let lines = [
+            "Channels: a, b → all",
+            "Version range: 1.x → any",
+            "Setting replicas: not set → 2",
+            "Setting watchNamespace: \"apps\" → not set",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(super::changed(&live(), &live()), "");
         for wrong in [request("1.*.x y", ""), request("", "[a]"), request("", "{a")] {
             assert!(desired(&live(), &wrong).is_err(), "{wrong:?}");
         }

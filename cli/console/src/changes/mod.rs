@@ -12,7 +12,7 @@ mod tests;
 
 use axum::Router;
 use axum::routing::{get, post};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 pub(super) use self::configure::form as configuration;
 use super::app::App;
@@ -81,13 +81,21 @@ struct Request {
     /// Version range of a new configuration. Empty for any version.
     range: String,
     /// Settings of a new configuration, as YAML. Empty for none.
+    #[serde(deserialize_with = "multiline")]
     settings: String,
+    /// Generation of the extension whose configuration the form showed.
+    generation: String,
     /// `yes` to keep CRDs and custom resources.
     keep_crds: String,
     /// Digest of the plan that the user saw.
     previewed: String,
     /// Name of the extension, typed to confirm that custom resources are deleted.
     confirm: String,
+}
+
+/// Text of several lines, which browsers end with CRLF.
+pub(super) fn multiline<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(String::deserialize(deserializer)?.replace("\r\n", "\n"))
 }
 
 /// Upgrade target: remove the version range.

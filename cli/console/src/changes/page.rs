@@ -5,8 +5,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Form};
 use maud::{Markup, html};
+use olm_cli_core::error::{CliError, Code};
 
-use super::difference::{attention, attention_markup, objects, whole};
+use super::configure;
+use super::difference::{attention_markup, objects, whole};
 use super::planned::Planned;
 use super::{Action, LATEST, REQUESTED, Request};
 use crate::app::{App, Console};
@@ -27,14 +29,54 @@ pub(super) async fn page(
     Extension(visitor): Extension<Visitor>,
     Path((name, action)): Path<(String, String)>,
     Query(request): Query<Request>,
-) -> Result<Page, PageError> {
+) -> Result<Response, PageError> {
     let action = known(&action)?;
     let title = format!("{} {name}", action.label());
-    let body = detached(console, visitor, async move |console, visitor| {
-        let planned = Planned::read(console, visitor, &name, action, &request).await?;
-        Ok(markup(console, visitor, &name, action, &request, &planned, None))
+    // Without a form, empty values would remove everything.
+    let has_no_form = action == Action::Configure && request.generation.is_empty();
+    let configuration = format!("{}/configuration", path(&name));
+    let result = detached(console, visitor, async move |console, visitor| {
+        cluster_of(visitor, &name)?;
+        if has_no_form {
+            return Ok(None);
+        }
+        Ok(Some(match plan(console, visitor, &name, action, &request).await? {
+            Ok(planned) => {
+                (StatusCode::OK, markup(console, visitor, &name, action, &request, &planned, None))
+            }
+            Err(refused) => refused,
+        }))
     });
-    Ok(Page::new(Section::Extensions, title, body.await?))
+    Ok(match result.await? {
+        None => Redirect::to(&configuration).into_response(),
+        Some((status, body)) => {
+            Page::new(Section::Extensions, title, body).with_status(status).into_response()
+        }
+    })
+}
+
+/// Plan of the change, else the page with the form of a configuration that is not possible.
+///
+/// # Errors
+/// There is no such extension or target, or the cluster cannot be read.
+async fn plan(
+    console: &Console,
+    visitor: &Visitor,
+    name: &str,
+    action: Action,
+    request: &Request,
+) -> Result<Result<Planned, (StatusCode, Markup)>, CliError> {
+    let error = match Planned::read(console, visitor, name, action, request).await {
+        Ok(planned) => return Ok(Ok(planned)),
+        Err(error) => error,
+    };
+    let is_of_form = matches!(&error, CliError::Message(Code::Usage | Code::Findings | Code::NoCandidate, _));
+    let (cluster, session) = (cluster_of(visitor, name)?, &console.session);
+    if action != Action::Configure || !is_of_form || cluster.find_extension(name, session).await?.is_none() {
+        return Err(error);
+    }
+    let body = configure::refused(name, request, &without_flags(&error.to_string()));
+    Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, body)))
 }
 
 /// Carries out the change if it is still the one that the user saw.
@@ -50,7 +92,10 @@ pub(super) async fn apply(
     let action = known(&action)?;
     let title = format!("{} {name}", action.label());
     let result = detached(console, visitor, async move |console, visitor| {
-        let planned = Planned::read(console, visitor, &name, action, &request).await?;
+        let planned = match plan(console, visitor, &name, action, &request).await? {
+            Ok(planned) => planned,
+            Err(refused) => return Ok(Err(refused)),
+        };
         let shown = |why| markup(console, visitor, &name, action, &request, &planned, why);
         if planned.digest() != request.previewed {
             let why = "The plan has changed since it was shown, so nothing was written. Check the new plan.";
@@ -98,13 +143,17 @@ pub(super) async fn uninstalled(
         Ok(html! {
             p.trail { a href="/extensions" { "Extensions" } }
             @match left {
+                Some(left) if left.metadata.deletion_timestamp.is_none() => {
+                    h1 { (name) " is installed" }
+                    p { "It is not being uninstalled. See " a href=(path(&name)) { "its page" } "." }
+                },
                 Some(_) => {
                     h1 { "Uninstalling " (name) }
                     p { "OLM deletes the objects of the extension. Follow it on " a href=(path(&name)) { "its page" } "." }
                 },
                 None => {
-                    h1 { (name) " is uninstalled" }
-                    p { "The extension is gone. OLM may still delete some of its objects." }
+                    h1 { (name) " is not installed" }
+                    p { "If you uninstalled it just now, OLM may still delete some of its objects." }
                 },
             }
             @if kept { p { "The CustomResourceDefinitions and all custom resources are kept." } }
@@ -128,25 +177,16 @@ fn markup(
     problem: Option<&str>,
 ) -> Markup {
     let address = format!("{}/{}", path(name), action.as_str());
-    let choice = planned.choice.clone().into_string();
-    let shown = html! {
+    let head = html! {
         (trail(name))
         h1 { (action.label()) " " (name) }
         @if let Some(problem) = problem { p.notice.bad role="alert" { (problem) } }
         @for fact in &planned.facts { p { (fact) } }
-        @if !choice.is_empty() {
-            @if action == Action::Configure {
-                details { summary { "Change the configuration" } form.install method="get" action=(address) { (planned.choice) } }
-            } @else {
-                form.choice method="get" action=(address) {
-                    (planned.choice)
-                    button.quiet type="submit" { "Show plan" }
-                }
-            }
-        }
+    };
+    let plan = html! {
         @if let Some(refusal) = &planned.refusal { p.notice.bad role="alert" { (without_flags(refusal)) } }
         @for warning in &planned.warnings { p.notice { (without_flags(warning)) } }
-        (attention_markup(&attention(planned.diff(), &planned.endangered)))
+        (attention_markup(&planned.attention()))
         h2 { "Plan" }
         pre #plan tabindex="0" role="region" aria-label="Plan" { (lines(&without_flags(&planned.text))) }
         @if let Some(diff) = planned.diff() {
@@ -158,11 +198,25 @@ fn markup(
         pre #command tabindex="0" role="region" aria-label="Command line" { (planned.command) }
         button.quiet type="button" data-copy="command" hidden { "Copy" }
         @if planned.is_unchanged { p.soft { "There is nothing to write: the extension already requests this." } }
-        @else if planned.refusal.is_none() && !console.read_only {
+    };
+    // Values of forms stay as they are: the browser sends them back.
+    html! {
+        (visible(&head))
+        @if !planned.choice.0.is_empty() {
+            @if action == Action::Configure {
+                details { summary { "Change the configuration" } form.install method="get" action=(address) { (planned.choice) } }
+            } @else {
+                form.choice method="get" action=(address) {
+                    (planned.choice)
+                    button.quiet type="submit" { "Show plan" }
+                }
+            }
+        }
+        (visible(&plan))
+        @if !planned.is_unchanged && planned.refusal.is_none() && !console.read_only {
             (write_form(visitor, name, action, request, planned))
         }
-    };
-    visible(&shown)
+    }
 }
 
 /// Form that writes what the plan shows.
@@ -173,7 +227,7 @@ fn write_form(visitor: &Visitor, name: &str, action: Action, request: &Request, 
             input type="hidden" name="to" value=(request.to);
             input type="hidden" name="keep_crds" value=(request.keep_crds);
             @if action == Action::Configure {
-                @for (name, value) in [("channels", &request.channels), ("range", &request.range), ("settings", &request.settings)] {
+                @for (name, value) in [("channels", &request.channels), ("range", &request.range), ("settings", &request.settings), ("generation", &request.generation)] {
                     input type="hidden" name=(name) value=(value);
                 }
             }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::ResourceExt;
 use maud::Markup;
-use olm_api::ClusterExtension;
+use olm_api::extension_plan::PlannedChange;
+use olm_api::{ClusterExtension, annotations};
 use olm_cli_core::bundle_source::BundleFiles;
 use olm_cli_core::change::{self, DryRun, WriteResult, WrittenObject};
 use olm_cli_core::controller::ControllerArgs;
@@ -12,7 +14,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, ClusterConnection};
 use olm_cli_lifecycle::diff::Diff;
-use olm_cli_lifecycle::plan::approve::PreparedApproval;
+use olm_cli_lifecycle::plan::approve::{PreparedApproval, RecordedPlan};
 use olm_cli_lifecycle::resolve::{AllowedVersions, Resolver};
 use olm_cli_lifecycle::rollback::{PreparedRollback, RollbackRequest};
 use olm_cli_lifecycle::status::health::Hold;
@@ -20,9 +22,12 @@ use olm_cli_lifecycle::status::observe::changeable_extension;
 use olm_cli_lifecycle::status::tree::installed;
 use olm_cli_lifecycle::uninstall::PlannedUninstall;
 use olm_cli_lifecycle::upgrade::{PreparedUpgrade, UpgradeRequest, with_version};
+use olm_plan::objects::ChangeKind;
+use olm_request::UninstallPolicy;
 use olm_version::{Version, quote};
 use serde_json::json;
 
+use super::difference::{attention, recorded_attention};
 use super::page::{keep_choice, target_choice};
 use super::{Action, LATEST, REQUESTED, Request, configure};
 use crate::app::Console;
@@ -92,6 +97,9 @@ impl Planned {
             Action::Uninstall => context.uninstall(request.keep_crds == "yes").await?,
         };
         let dry_run = if console.read_only { DryRun::Client } else { DryRun::Server };
+        if planned.endangered.is_empty() && deletes_crds(planned.live()) {
+            planned.endangered = planned.dropped_crds();
+        }
         match planned.write(cluster, Some(dry_run), session).await {
             Ok(written) => planned.is_unchanged = written.done == WriteResult::Unchanged,
             Err(error) => planned.refusal = planned.refusal.or_else(|| Some(error.to_string())),
@@ -137,6 +145,36 @@ impl Planned {
         }
     }
 
+    /// Sentences about what may do harm.
+    pub(super) fn attention(&self) -> Vec<String> {
+        match self.recorded() {
+            Some(plan) => recorded_attention(plan, &self.endangered),
+            None => attention(self.diff(), &self.endangered),
+        }
+    }
+
+    /// Changes that operator-controller recorded.
+    fn recorded(&self) -> Option<RecordedPlan<'_>> {
+        match &self.change {
+            Change::Approval(approval) => approval.recorded(),
+            _ => None,
+        }
+    }
+
+    /// CRDs that the new revision does not have.
+    fn dropped_crds(&self) -> Vec<String> {
+        let recorded = self.recorded().into_iter().flat_map(|plan| plan.objects).filter(|object| {
+            object.change == PlannedChange::Deleted && object.kind == "CustomResourceDefinition"
+        });
+        let predicted = self.diff().into_iter().flat_map(|diff| &diff.objects);
+        let predicted =
+            predicted.filter(|change| change.change == ChangeKind::Deleted && change.object.is_crd());
+        recorded
+            .map(|object| object.name.clone())
+            .chain(predicted.map(|change| change.object.name.clone()))
+            .collect()
+    }
+
     /// Digest of what a write would do. The write compares it with the one that the user saw.
     pub(super) fn digest(&self) -> String {
         let choice = match &self.change {
@@ -151,6 +189,13 @@ impl Planned {
             &[&self.command, &self.text, &self.diff().map_or_else(String::new, Diff::text)],
         )
     }
+}
+
+/// Reports whether CRDs that a new revision does not have are deleted with their custom resources. By default, they are
+/// kept.
+pub(super) fn deletes_crds(extension: &ClusterExtension) -> bool {
+    let policy = extension.annotations().get(annotations::EXT_UNINSTALL_POLICY);
+    policy.is_some_and(|text| UninstallPolicy::of(text) == UninstallPolicy::Delete)
 }
 
 /// Digest over the identity and generation of an extension, the name and image of a bundle, and texts.
@@ -177,7 +222,7 @@ impl Context<'_> {
             ],
             // The difference has a section of its own.
             text: approval.heading(),
-            warnings: Vec::new(),
+            warnings: approval.warning.iter().cloned().collect(),
             refusal: approval.refusal().map(|error| error.to_string()),
             command: format!("olm approve {name} --digest {digest}"),
             endangered: Vec::new(),
@@ -226,11 +271,13 @@ impl Context<'_> {
         let Self { cluster, access, session, name, .. } = *self;
         let live = changeable_extension(cluster, name, session).await?;
         let desired = configure::desired(&live, form)?;
+        let is_outdated = form.generation != configure::generation(&live);
         let controller = &ControllerArgs::read(cluster, session).await?;
         let sources = ["cluster".to_owned()];
         let resolver = Resolver::read(controller, &desired, &sources, access, session).await?;
         let choice = resolver.choose(&desired)?;
         let patch = change::merge_patch(&serde_json::to_value(&live)?, &serde_json::to_value(&desired)?);
+        let changed = configure::changed(&live, &desired);
         let request = UpgradeRequest { cluster, controller, session };
         let facts = vec![pin(&desired)];
         let upgrade =
@@ -238,12 +285,16 @@ impl Context<'_> {
         let unknown = |why| format!("cannot predict the changes of the bundle: {why}");
         let warnings = upgrade.warnings(false).into_iter().chain(upgrade.unknown().map(unknown)).collect();
         let patch = patch.map(|patch| patch.to_string()).unwrap_or_default().replace('\'', "'\\''");
+        let outdated = "The extension has changed since this form was opened. Open its configuration again.";
         Ok(Planned {
-            choice: configure::fields(form),
+            choice: configure::controls(form),
             facts,
-            text: upgrade.text(&[]),
+            text: format!("{changed}{}", upgrade.text(&[])),
             warnings,
-            refusal: upgrade.refusal().map(|error| error.to_string()),
+            refusal: match is_outdated {
+                true => Some(outdated.to_owned()),
+                false => upgrade.refusal().map(|error| error.to_string()),
+            },
             command: format!("kubectl patch clusterextension {name} --type merge -p '{patch}'"),
             endangered: Vec::new(),
             is_unchanged: false,

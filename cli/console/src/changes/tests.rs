@@ -4,7 +4,7 @@ use olm_cli_lifecycle::resolve::AllowedVersions;
 use serde_json::{Value, json};
 
 use super::page::class;
-use super::planned::{UpgradeTarget, digest, pin};
+use super::planned::{UpgradeTarget, deletes_crds, digest, pin};
 use crate::tests::Rig;
 
 const ACTIONS: [&str; 5] = ["approve", "upgrade", "configure", "rollback", "uninstall"];
@@ -130,6 +130,12 @@ fn sentence_names_what_pins_the_extension() {
     held.metadata.annotations =
         Some([("ext.olm.operatorframework.io/paused".to_owned(), "true".to_owned())].into());
     assert!(pin(&held).starts_with("Upgrades wait at present"), "{}", pin(&held));
+    for (policy, expected) in [("Delete", true), ("KeepCRDs", false), ("other", false)] {
+        let policy = ("ext.olm.operatorframework.io/uninstall-policy".to_owned(), policy.to_owned());
+        held.metadata.annotations = Some([policy].into());
+        assert_eq!(deletes_crds(&held), expected);
+    }
+    assert!(!deletes_crds(&extension(Value::Null, "u", 1)), "kept by default");
 }
 
 #[test]

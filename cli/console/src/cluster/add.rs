@@ -131,8 +131,11 @@ impl Request {
                 .transpose()
         });
         let problem = match (name_problems(&name).first(), image.is_empty()) {
+            _ if name.is_empty() => {
+                Some("Enter a name: lower-case letters, digits, dots and hyphens.".to_owned())
+            }
             (Some(problem), _) => Some(format!("The name {problem}")),
-            (None, true) => Some("Enter an image, such as quay.io/operatorhubio/catalog:latest".to_owned()),
+            (None, true) => Some("Enter an image, such as quay.io/operatorhubio/catalog:latest.".to_owned()),
             _ => poll.as_ref().err().or(priority.as_ref().err()).cloned(),
         };
         let desired = NewCatalog {

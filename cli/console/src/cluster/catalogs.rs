@@ -75,7 +75,10 @@ pub(super) async fn refresh(
             return Err(unknown());
         }
         let cluster = cluster(visitor)?;
-        find(cluster, &name, &console.session).await?.ok_or_else(unknown)?;
+        let catalog = find(cluster, &name, &console.session).await?.ok_or_else(unknown)?;
+        if !can_be_refreshed(&catalog) {
+            return Err(CliError::findings("the catalog is disabled, or its image is named by a digest"));
+        }
         request_refresh(cluster, &name, &console.session).await?;
         Ok(format!("/catalogs?refreshed={}", encoded(&name)))
     });
@@ -99,6 +102,12 @@ fn state(catalog: &ClusterCatalog) -> (&'static str, &'static str, &'static str)
         (true, _) => ("badge good", "✓", "Served"),
         (false, _) => ("badge warn", "↻", "Being read"),
     }
+}
+
+/// Reports whether the image can have other content: the catalog is used, and its image is named by a tag.
+fn can_be_refreshed(catalog: &ClusterCatalog) -> bool {
+    catalog.spec.availability_mode != Some(AvailabilityMode::Unavailable)
+        && catalog.spec.source.image.as_ref().is_none_or(|image| !image.ref_.contains('@'))
 }
 
 fn card(catalog: &ClusterCatalog, console: &Console, visitor: &Visitor) -> Markup {
@@ -128,7 +137,8 @@ fn card(catalog: &ClusterCatalog, console: &Console, visitor: &Visitor) -> Marku
                 dd {
                     @match image.and_then(|image| image.poll_interval_minutes) {
                         Some(minutes) => { "every " (minutes) " min" },
-                        None => "only on request",
+                        None if can_be_refreshed(catalog) => "only on request",
+                        None => "never",
                     }
                     @if asked.is_some() { ", last request " (age(now, asked.map(String::as_str), " ago")) }
                 }
@@ -136,7 +146,7 @@ fn card(catalog: &ClusterCatalog, console: &Console, visitor: &Visitor) -> Marku
             }
             div.actions {
                 a.button.quiet href=(format!("/?catalog={}", encoded(&name))) { "Packages" }
-                @if !console.read_only {
+                @if !console.read_only && can_be_refreshed(catalog) {
                     form method="post" action=(format!("/catalogs/{}/refresh", encoded(&name))) {
                         (visitor.csrf_field())
                         button.quiet type="submit" { "Refresh" }

@@ -1,18 +1,25 @@
 //! Page with the verdict on the next version of the cluster, and the findings of `olm doctor`.
 
+use std::time::Duration;
+
 use axum::Extension;
 use axum::extract::State;
 use maud::{Markup, html};
 use olm_api::cluster_upgrade_status::VerdictResult;
+use olm_cli_core::error::CliError;
 use olm_cli_core::output::counted;
 use olm_cli_lifecycle::cluster_check::{NextVersion, next_version};
 use olm_cli_system::doctor::{self, Advice};
+use tokio::time::timeout;
 
 use crate::app::App;
 use crate::extensions::{cluster, path, verdict_class};
 use crate::install::detached;
 use crate::page::{Page, PageError, Section, visible, without_flags};
 use crate::visitor::Visitor;
+
+/// Time for a check of OLM.
+const CHECK: Duration = Duration::from_secs(60);
 
 /// Verdict on the next version.
 ///
@@ -35,28 +42,38 @@ pub(super) async fn page(
     Ok(Page::new(Section::Cluster, "Cluster", body.await?))
 }
 
-/// Findings of `olm doctor`.
+/// Findings of `olm doctor`. Only one check runs at a time.
 ///
 /// # Errors
-/// The console uses no cluster, or it cannot be read.
+/// The console uses no cluster, it cannot be read in time, or another check runs.
 pub(super) async fn findings(
     State(console): State<App>,
     Extension(visitor): Extension<Visitor>,
 ) -> Result<Page, PageError> {
     let body = detached(console, visitor, async move |console, visitor| {
-        let (found, unreadable) =
-            doctor::findings(cluster(visitor)?, visitor.access(), &console.session).await?;
+        let cluster = cluster(visitor)?;
+        let busy = || CliError::operational("another check of OLM runs: try again when it has ended");
+        let _permit = console.check.try_acquire().map_err(|_| busy())?;
+        let findings = doctor::findings(cluster, visitor.access(), !console.read_only, &console.session);
+        let late = || CliError::operational(format!("the check did not end within {} s", CHECK.as_secs()));
+        let (found, unreadable) = timeout(CHECK, findings).await.map_err(|_| late())??;
         Ok(visible(&findings_markup(&found, &unreadable)))
     });
     Ok(Page::new(Section::Cluster, "Health of OLM", body.await?))
 }
 
+/// Class, icon and word of the verdict. Objects that the next version does not serve speak against an upgrade, too.
+fn word(found: &NextVersion) -> (&'static str, &'static str, &'static str) {
+    match (found.upgradeable, found.removed.is_empty()) {
+        ("True", true) => ("badge good", "✓", "allowed"),
+        ("True" | "Unknown", false) => ("badge bad", "✕", "removed APIs are in use"),
+        ("False", _) => ("badge bad", "✕", "blocked"),
+        _ => ("badge warn", "?", "unknown"),
+    }
+}
+
 fn verdict(found: &NextVersion) -> Markup {
-    let (class, icon, word) = match found.upgradeable {
-        "True" => ("badge good", "✓", "may be upgraded"),
-        "False" => ("badge bad", "✕", "must not be upgraded"),
-        _ => ("badge warn", "?", "is unknown"),
-    };
+    let (class, icon, word) = word(found);
     let blocks = |result: &VerdictResult| matches!(result, VerdictResult::Blocking | VerdictResult::Invalid);
     let rows = found.extensions.iter().filter(|row| !row.constraint.is_empty() || blocks(&row.result));
     let rows: Vec<_> = rows.collect();
@@ -66,7 +83,10 @@ fn verdict(found: &NextVersion) -> Markup {
         section aria-labelledby="next" {
             h2 #next { "Next version" }
             p {
-                (found.current) @if let Some(next) = &found.next { " to " (next) } ": "
+                @match &found.next {
+                    Some(next) => { "Upgrade of " (found.current) " to " (next) ": " },
+                    None => { "Upgrade of " (found.current) ": " },
+                }
                 span class=(class) { span aria-hidden="true" { (icon) } " " (word) }
             }
             @if found.upgradeable != "True" { p.message { (found.message) } }
@@ -97,6 +117,7 @@ fn verdict(found: &NextVersion) -> Markup {
                 h3 { "Removed APIs in use" }
                 ul { @for (extension, text) in &found.removed { li { a href=(path(extension)) { (extension) } ": " (text) } } }
             }
+            @for warning in &found.warnings { p.notice { (without_flags(warning)) } }
         }
     }
 }
@@ -122,6 +143,38 @@ fn findings_markup(found: &[Advice], unreadable: &[String]) -> Markup {
             h2 { "Not checked" }
             p.soft { "You may not read these, or they did not answer, so findings may be missing." }
             ul { @for what in unreadable { li { (what) } } }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdict_is_allowed_only_without_removed_apis_and_shows_warnings() {
+        let found = |upgradeable: &'static str, removed: &[&str]| NextVersion {
+            current: "Kubernetes 1.33".to_owned(),
+            next: Some("1.34".to_owned()),
+            upgradeable,
+            message: String::new(),
+            extensions: Vec::new(),
+            advice: Vec::new(),
+            removed: removed.iter().map(|text| ("pipe".to_owned(), (*text).to_owned())).collect(),
+            warnings: vec!["pipe-1: API versions not checked: <b>".to_owned()],
+        };
+        for (upgradeable, removed, expected) in [
+            ("True", &[][..], "badge good"),
+            ("True", &["uses a/v1"], "badge bad"),
+            ("False", &[], "badge bad"),
+            ("Unknown", &[], "badge warn"),
+            ("Unknown", &["uses a/v1"], "badge bad"),
+        ] {
+            let found = found(upgradeable, removed);
+            assert_eq!(word(&found).0, expected, "{upgradeable} {removed:?}");
+            let text = verdict(&found).into_string();
+            assert!(text.contains("Upgrade of Kubernetes 1.33 to 1.34: "), "{text}");
+            assert!(text.contains("API versions not checked: &lt;b&gt;"), "{text}");
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 use olm_api::conditions::{self, types};
+use olm_cli_lifecycle::status::activity::Log;
 use olm_cli_lifecycle::status::health::Health;
 use olm_cli_lifecycle::status::tree::ExtensionState;
 
-use super::activity::Log;
 use super::cut;
 
 /// What the top of the page says about a failing extension.
@@ -24,10 +24,11 @@ impl Cause {
         if let Some((cause, _)) = state.blocked_pods() {
             // The remedy is the last part of the sentence.
             let (sentence, remedy) = cause.rsplit_once("; ").unwrap_or((&cause, ""));
-            let log = logs.iter().find(|log| cause.contains(&log.pod) && log.state.is_some());
-            let log = log.or_else(|| logs.iter().find(|log| log.state.is_some()));
+            let failing = || logs.iter().filter(|log| log.state.is_some());
+            let log = failing().filter(|log| cause.contains(&log.pod)).find_map(last_line);
+            let log = log.or_else(|| failing().find_map(last_line));
             remedies.extend(Some(in_words(remedy)).filter(|text| !text.is_empty()));
-            return Some(Self { sentence: sentence.to_owned(), log: log.and_then(last_line), remedies });
+            return Some(Self { sentence: sentence.to_owned(), log, remedies });
         }
         let fails = matches!(
             state.health,
@@ -38,13 +39,13 @@ impl Cause {
         }
         let type_ = if state.health == Health::Degraded { types::AVAILABLE } else { types::PROGRESSING };
         let condition = conditions::find(&state.conditions, type_)?;
-        let log = logs.iter().find(|log| log.state.is_some()).and_then(last_line);
+        let log = logs.iter().filter(|log| log.state.is_some()).find_map(last_line);
         Some(Self { sentence: condition.message.clone(), log, remedies })
     }
 
     pub(super) fn markup(&self) -> Markup {
         html! {
-            section.cause role="alert" aria-label="Cause" {
+            section.cause aria-label="Cause" {
                 h2 { "What is wrong" }
                 p.sentence { (cut(&self.sentence)) }
                 @if let Some((place, line)) = &self.log {
@@ -72,7 +73,8 @@ fn in_words(remedy: &str) -> String {
 /// Container, and the last line of its log that is not empty.
 fn last_line(log: &Log) -> Option<(String, String)> {
     let line = log.text.as_ref().ok()?.lines().rev().find(|line| !line.trim().is_empty())?;
-    Some((format!("{}/{}", log.pod, log.container), line.trim().to_owned()))
+    let run = if log.previous { ", before its restart" } else { "" };
+    Some((format!("{}/{}{run}", log.pod, log.container), line.trim().to_owned()))
 }
 
 #[cfg(test)]
@@ -95,12 +97,13 @@ mod tests {
             namespace: "ns".to_owned(),
             pod: "p".to_owned(),
             container: "c".to_owned(),
+            previous: true,
             state: Some("Error".to_owned()),
             text: Ok("one\npanic: two\n\n".to_owned()),
         };
         let cause = Cause::new(&state("Retrying", "True", "cannot pull"), &[log]).unwrap();
         assert_eq!(cause.sentence, "cannot pull");
-        assert_eq!(cause.log, Some(("p/c".to_owned(), "panic: two".to_owned())));
+        assert_eq!(cause.log, Some(("p/c, before its restart".to_owned(), "panic: two".to_owned())));
     }
 
     #[test]

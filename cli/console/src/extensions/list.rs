@@ -103,6 +103,11 @@ impl Filter {
         Self { sort, ..self.clone() }.address()
     }
 
+    /// Extensions of all groups that the search finds.
+    pub(super) fn found<'a>(&self, all: &'a [ExtensionState]) -> Vec<&'a ExtensionState> {
+        Self { state: String::new(), ..self.clone() }.select(all)
+    }
+
     /// Selected extensions in their order.
     pub(super) fn select<'a>(&self, all: &'a [ExtensionState]) -> Vec<&'a ExtensionState> {
         let words: Vec<String> = self.q.split_whitespace().map(str::to_lowercase).collect();
@@ -175,6 +180,20 @@ mod tests {
             "spec": {"namespace": namespace, "source": {"sourceType": "Catalog", "catalog": {"packageName": "pipe"}}},
             "status": {"conditions": conditions, "install": {"bundle": {"name": "b", "version": "1.0.0"}}}});
         ExtensionState::alone(&serde_json::from_value::<ClusterExtension>(object).unwrap(), &[])
+    }
+
+    #[test]
+    fn extension_that_a_fault_blocks_is_failing_although_it_is_paused() {
+        let group = |message: &str| {
+            let condition = json!({"type": "Progressing", "status": "False", "reason": "Blocked", "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let object = json!({"metadata": {"name": "a", "annotations": {"ext.olm.operatorframework.io/paused": "true"}},
+                "status": {"conditions": [condition]}});
+            Group::of(&ExtensionState::alone(&serde_json::from_value(object).unwrap(), &[]))
+        };
+        assert_eq!(group("object belongs to extension b"), Group::Failing);
+        let waits = "installation of bundle a.v1 version 1 requires approval; plan sha256:a: x";
+        assert_eq!(group(waits), Group::Waiting);
     }
 
     #[test]

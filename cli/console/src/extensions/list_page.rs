@@ -97,7 +97,7 @@ fn list(
         div data-seen=(seen) data-summary=(counted(shown.len(), "extension")) {
             (waiting(extensions))
             (upgradeable.markup())
-            (groups(extensions, filter))
+            (groups(&filter.found(extensions), filter))
             @if extensions.is_empty() {
                 p { "The cluster has no ClusterExtensions. " a href="/" { "Find a package" } " to install." }
             } @else if shown.is_empty() {
@@ -132,8 +132,8 @@ fn waiting(extensions: &[ExtensionState]) -> Markup {
     }
 }
 
-/// Numbers of extensions by group, as filters.
-fn groups(extensions: &[ExtensionState], filter: &Filter) -> Markup {
+/// Numbers of found extensions by group, as filters.
+fn groups(extensions: &[&ExtensionState], filter: &Filter) -> Markup {
     let count = |group: Group| extensions.iter().filter(|state| Group::of(state) == group).count();
     html! {
         nav.chips aria-label="Filter by health" {

@@ -1,6 +1,5 @@
 //! Pages of ClusterExtensions: list, live tree, reasons of the resolver.
 
-mod activity;
 mod cause;
 mod follow;
 mod list;

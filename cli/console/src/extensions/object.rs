@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 use olm_cli_core::output::{self, qualified};
 use olm_cli_lifecycle::status::observe::{Live, Observed, ObservedObject};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::cut;
 
@@ -100,13 +100,28 @@ fn compare(path: &str, desired: &Value, live: &Value, found: &mut Vec<(String, S
                 compare(&format!("{path}[{index}]"), item, live, found);
             }
         }
-        // The API server drops empty values.
-        (Value::Object(fields), Value::Null) if fields.is_empty() => {}
-        (Value::Array(items), Value::Null) if items.is_empty() => {}
-        (desired, live) if desired == live => {}
+        (desired, Value::Null) if is_zero(desired) => {}
+        (desired, live) if desired == live || is_same_quantity(path, desired, live) => {}
         (desired, Value::Null) => found.push((path.to_owned(), desired.to_string(), "nothing".to_owned())),
         (desired, live) => found.push((path.to_owned(), desired.to_string(), live.to_string())),
     }
+}
+
+/// Reports whether the API server leaves a field with this value out.
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        value => [json!(""), json!(false), json!(0)].contains(value),
+    }
+}
+
+/// Reports whether two resource quantities are equal, such as `0.5` and `500m`.
+fn is_same_quantity(path: &str, desired: &Value, live: &Value) -> bool {
+    let is_quantity =
+        [".limits.", ".requests."].iter().any(|list| path.contains(list)) || path.ends_with(".sizeLimit");
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    is_quantity && olm_bundle::is_same_quantity(&text(desired), &text(live))
 }
 
 /// Object as YAML, without the bookkeeping of the API server and the data of Secrets.
@@ -134,8 +149,6 @@ pub(crate) fn yaml(object: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -144,8 +157,18 @@ mod tests {
         let desired = json!({"a": 1, "b": {"c": "x", "d": []}, "list": [{"e": 1}], "gone": true});
         let live = json!({"a": 2, "b": {"c": "x", "default": 1}, "list": [{"e": 1, "f": 2}]});
         compare("spec", &desired, &live, &mut found);
+        let desired = json!({"s": "", "b": false, "n": 0, "limits": {"cpu": "0.5", "memory": "1Gi"}, "requests": {"cpu": 1}});
+        let live = json!({"limits": {"cpu": "500m", "memory": "1025Mi"}, "requests": {"cpu": "1"}});
+        compare("pod", &desired, &live, &mut found);
+        compare("pod.image", &json!("0.5"), &json!("500m"), &mut found);
         let paths: Vec<_> = found.iter().map(|(path, wanted, is)| format!("{path} {wanted} {is}")).collect();
-        assert_eq!(paths, ["spec.a 1 2", "spec.gone true nothing"]);
+        let expected = [
+            "spec.a 1 2",
+            "spec.gone true nothing",
+            "pod.limits.memory \"1Gi\" \"1025Mi\"",
+            "pod.image \"0.5\" \"500m\"",
+        ];
+        assert_eq!(paths, expected);
     }
 
     #[test]

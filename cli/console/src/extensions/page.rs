@@ -8,11 +8,11 @@ use maud::{Markup, html};
 use olm_api::ClusterObjectSet;
 use olm_cli_core::error::CliError;
 use olm_cli_lifecycle::history::records;
+use olm_cli_lifecycle::status::activity::{Activity, Log, grouped, subject, time};
 use olm_cli_lifecycle::status::observe::{self, Observed};
 use olm_cli_lifecycle::status::tree::ExtensionState;
 use serde::Deserialize;
 
-use super::activity::{Activity, Log, grouped, subject, time};
 use super::cause::Cause;
 use super::follow::{self, Seen};
 use super::list_page::follower;
@@ -174,7 +174,7 @@ fn events(activity: &Activity, limit: usize, name: &str, now: Timestamp) -> Mark
                                 tr {
                                     td.number { (age(now, time(event).as_deref(), "")) }
                                     td.number { (group.count) }
-                                    td.name { (subject(event)) }
+                                    td.name { (cut(&subject(event))) }
                                     td.name {
                                         @let reason = cut(event.reason.as_deref().unwrap_or_default());
                                         @if event.type_.as_deref() == Some("Warning") { span.badge.bad { (reason) } } @else { (reason) }
@@ -203,12 +203,13 @@ fn logs(activity: &Activity) -> Markup {
 }
 
 fn log(log: &Log) -> Markup {
-    let id = format!("log-{}-{}", log.pod, log.container);
+    let run = if log.previous { "before the restart" } else { "" };
+    let id = format!("log-{}-{}{}", log.pod, log.container, if log.previous { "-previous" } else { "" });
     html! {
         details id=(id) open {
             summary {
-                (log.namespace) "/" (log.pod) " " span.soft { (log.container) }
-                @if let Some(state) = &log.state { " " span.badge.bad { (state) } }
+                (log.namespace) "/" (log.pod) " " span.soft { (log.container) " " (run) }
+                @if let Some(state) = &log.state { " " span.badge.bad { (cut(state)) } }
             }
             @match &log.text {
                 Ok(text) if text.is_empty() => p.soft { "The log is empty." },

@@ -1,8 +1,8 @@
 //! Tabs of the page of an extension.
 
 use maud::{Markup, html};
+use olm_cli_lifecycle::status::activity::Wanted;
 
-use super::activity::Wanted;
 use super::path;
 
 /// Tab of the page.

@@ -99,13 +99,25 @@ pub(super) fn holds(state: &ExtensionState) -> Markup {
     html! {
         @for hold in &state.holds {
             div.notice.held {
-                strong { (held_by(&hold.by)) ". " } (hold.message)
+                strong { (held_by(&hold.by)) ". " } (released_by(hold))
                 @if approval(hold) {
                     p { a.button href=(format!("{}/approve", path(&state.name))) { "Review and approve" } }
                 }
             }
         }
     }
+}
+
+/// What a hold means for the extension, in a sentence and with its message.
+fn released_by(hold: &Hold) -> Markup {
+    let sentence = match hold.by.as_str() {
+        reasons::APPROVAL_REQUIRED => "OLM applies the change when you approve it.",
+        reasons::OUTSIDE_WINDOW => "OLM applies the change when the next upgrade window opens.",
+        reasons::OPERATOR_NOT_UPGRADEABLE => "OLM applies the change when the operator allows it.",
+        "Paused" => "Upgrades continue when you resume the extension.",
+        _ => "",
+    };
+    html! { (sentence) p.soft { (hold.message) } }
 }
 
 /// Hold in words.

@@ -61,7 +61,7 @@ impl Follow {
         match self {
             Self::Channel => "OLM upgrades the extension to each new version, also to the next major one.",
             Self::Range => "OLM upgrades the extension to new versions in the range, and to no other.",
-            Self::Version => "OLM never upgrades the extension, until you change this.",
+            Self::Version => "OLM does not upgrade the extension until you change the version.",
         }
     }
 }
@@ -106,9 +106,14 @@ impl Choice {
         Some(text).filter(|text| !text.is_empty())
     }
 
-    /// Error if the field of the choice is empty.
+    /// Error if the field of the choice is empty, or if a typed range has no effect.
     pub(super) fn check(&self, errors: &mut Errors) {
         let missing = match self.follow {
+            Follow::Channel | Follow::Version if !self.range.is_empty() => {
+                let why = "Choose “Stay within a range”, or remove the range: it has no effect otherwise.";
+                errors.entry(Follow::Range.as_str().to_owned()).or_default().push(why.to_owned());
+                return;
+            }
             Follow::Range if self.range.is_empty() => "Enter a range, such as 1.2.x or >=1.2, <2.",
             Follow::Version if self.version.is_empty() => "Choose a version.",
             _ => return,

@@ -252,7 +252,7 @@ mod tests {
             (&[("channel", "")], None, &[]),
             (&[("version", "1.0.0")], Some("1.0.0"), &["stable"]),
             (&[("version", "1.x")], Some("1.x"), &["stable"]),
-            (&[("follow", "channel"), ("version", "1.0.0"), ("range", "1.x")], None, &["stable"]),
+            (&[("follow", "channel"), ("version", "1.0.0")], None, &["stable"]),
             (&[("follow", "range"), ("version", "1.0.0"), ("range", "1.x")], Some("1.x"), &["stable"]),
             (&[("follow", "version"), ("version", "1.0.0"), ("channel", "")], Some("1.0.0"), &[]),
         ] {
@@ -266,9 +266,12 @@ mod tests {
                 "{form:?}"
             );
         }
-        let values = values(&[("namespace", "ns"), ("follow", "range")]);
-        let (_, errors) = extension(None, "pipe", "pipe-system", &choice(&values), &values, &[]);
-        assert_eq!(errors.keys().collect::<Vec<_>>(), ["range"]);
+        // A range is neither missing nor dropped.
+        for form in [&[("follow", "range")][..], &[("follow", "channel"), ("range", "1.x")]] {
+            let values = values(form);
+            let (_, errors) = extension(None, "pipe", "pipe-system", &choice(&values), &values, &[]);
+            assert_eq!(errors.keys().collect::<Vec<_>>(), ["range"], "{form:?}");
+        }
     }
 
     #[test]

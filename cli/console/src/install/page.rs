@@ -214,8 +214,10 @@ impl<'a> Sheet<'a> {
     /// Makes the preview, if the console has a cluster.
     async fn check(&mut self, console: &Console, visitor: &Visitor) {
         let Some(target) = self.target(console, visitor) else {
-            self.notes
-                .push("Without a cluster that serves this catalog, only the manifest is checked.".to_owned());
+            self.notes.push(
+                "Only the manifest is checked: the console uses no cluster that serves this catalog."
+                    .to_owned(),
+            );
             return;
         };
         match target.preview(&self.extension).await {

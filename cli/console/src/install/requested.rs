@@ -18,7 +18,7 @@ use super::form::Values;
 use super::page::detached;
 use super::permissions;
 use crate::app::App;
-use crate::catalog::{encoded, package_path};
+use crate::catalog::{install_query, package_path};
 use crate::page::{Page, PageError, Section, visible};
 use crate::visitor::Visitor;
 
@@ -55,7 +55,8 @@ pub(super) async fn page(
         let bundle = chosen.bundle;
         let files = console.bundles.read(&chosen.image, visitor.access(), &console.session).await?;
         let path = package_path(&catalog, &package.name);
-        let install = format!("{path}/install?version={}", encoded(&choice.version));
+        let query = package.offer(&bundle).map(|offer| install_query(&package, None, offer));
+        let install = format!("{path}/install{}", query.unwrap_or_default());
         Ok(visible(&html! {
             p.trail { a href="/" { "Packages" } " / " a href=(path) { (package.name) } }
             h1 { "Permissions of " (package.name) }

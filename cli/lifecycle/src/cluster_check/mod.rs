@@ -123,6 +123,8 @@ pub struct NextVersion {
     pub advice: Vec<(String, String)>,
     /// Objects whose API version the next Kubernetes version no longer serves: extension, and the object in words.
     pub removed: Vec<(String, String)>,
+    /// What could not be checked, and catalogs without an image for the next version.
+    pub warnings: Vec<String>,
 }
 
 /// Computes the verdict as the command does.
@@ -140,8 +142,13 @@ pub async fn next_version(
     let status = upgrade_status(cluster, session).await?;
     let acknowledged = status.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
     let verdict = evaluate(&platform, acknowledged, &revisions);
-    let upgrades = upgrades_or_warn(cluster, &verdict, &platform, access, session).await?;
-    let removed = removed_or_warn(cluster, &sets, &platform, session).await;
+    let (upgrades, mut warnings) =
+        upgrades_and_warnings(cluster, &verdict, &platform, access, session).await?;
+    let (removed, unchecked) = removed_and_warnings(cluster, &sets, &platform, session).await;
+    warnings.extend(unchecked);
+    if let Some(kubernetes) = platform.next_kubernetes {
+        warnings.extend(templates::warnings(cluster, kubernetes, session).await?);
+    }
     let check = ClusterCheck::new(&platform, &verdict, &revisions, upgrades, removed);
     let version = check.platform.current_version.as_deref().unwrap_or("of unknown version");
     let removed = check.removed_apis.iter().map(|one| {
@@ -159,6 +166,7 @@ pub async fn next_version(
         advice: check.upgrades.iter().map(|upgrade| (upgrade.extension.clone(), upgrade.advice())).collect(),
         message: check.message,
         extensions: check.extensions,
+        warnings,
     })
 }
 
@@ -187,12 +195,14 @@ pub async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), Cl
         verdict = evaluate(&platform, &list, &revisions);
     }
     let access = Access { images: ImageArgs::default(), cluster: args.cluster.clone() };
-    let upgrades = upgrades_or_warn(&cluster, &verdict, &platform, &access, session).await?;
-    let removed = removed_or_warn(&cluster, &sets, &platform, session).await;
+    let (upgrades, mut warnings) =
+        upgrades_and_warnings(&cluster, &verdict, &platform, &access, session).await?;
+    let (removed, unchecked) = removed_and_warnings(&cluster, &sets, &platform, session).await;
+    warnings.extend(unchecked);
     if let Some(kubernetes) = platform.next_kubernetes {
-        let warnings = templates::warnings(&cluster, kubernetes, session).await?;
-        warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
+        warnings.extend(templates::warnings(&cluster, kubernetes, session).await?);
     }
+    warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     let check = ClusterCheck::new(&platform, &verdict, &revisions, upgrades, removed);
     session.output.result(args.format.output, "ClusterCheck", &check, text::text)?;
     match verdict.status {
@@ -244,18 +254,18 @@ pub(crate) fn blocking(verdict: &Verdict) -> BTreeSet<&str> {
     verdict.extensions.iter().filter(blocks).map(|row| row.name.as_str()).collect()
 }
 
-/// Upgrades of the blocking extensions. An unreadable catalog only causes a warning, because the verdict does not
+/// Upgrades of the blocking extensions, and warnings. An unreadable catalog is a warning, because the verdict does not
 /// depend on it.
-async fn upgrades_or_warn(
+async fn upgrades_and_warnings(
     cluster: &ClusterConnection,
     verdict: &Verdict,
     platform: &Platform,
     access: &Access,
     session: &Session,
-) -> Result<Vec<PlatformUpgrade>, CliError> {
+) -> Result<(Vec<PlatformUpgrade>, Vec<String>), CliError> {
     let names = blocking(verdict);
     if names.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Default::default());
     }
     let upgrades = async {
         let mut extensions = cluster.extensions(session).await?;
@@ -269,23 +279,22 @@ async fn upgrades_or_warn(
     match upgrades.await {
         Err(failure @ CliError::Message(Code::Interrupted, _)) => Err(failure),
         Err(failure) => {
-            say(&format!("warning: cannot determine the upgrades of the blocking extensions: {failure}"));
-            Ok(Vec::new())
+            let why = format!("cannot determine the upgrades of the blocking extensions: {failure}");
+            Ok((Vec::new(), vec![why]))
         }
-        upgrades => upgrades,
+        Ok(upgrades) => Ok((upgrades, Vec::new())),
     }
 }
 
-async fn removed_or_warn(
+/// Installed objects that the next version does not serve, and warnings.
+async fn removed_and_warnings(
     cluster: &ClusterConnection,
     sets: &[ClusterObjectSet],
     platform: &Platform,
     session: &Session,
-) -> Vec<RemovedApi> {
-    let Some(kubernetes) = platform.next_kubernetes else { return Vec::new() };
-    let (removed, warnings) = removed_apis(cluster, sets, kubernetes, session).await;
-    warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-    removed
+) -> (Vec<RemovedApi>, Vec<String>) {
+    let Some(kubernetes) = platform.next_kubernetes else { return Default::default() };
+    removed_apis(cluster, sets, kubernetes, session).await
 }
 
 impl ClusterCheck {

@@ -7,11 +7,13 @@ use olm_api::{ClusterExtension, ExtensionPlan, annotations};
 use olm_cli_core::change::{self, ChangeArgs, DryRun, WrittenObject};
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::Fields;
+use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::{Access, ClusterConnection};
 use olm_request::HeldMessage;
 use olm_version::quote;
 
+pub use super::recorded::RecordedPlan;
 use super::{Changes, PlanReport, PlanState, recorded, report};
 use crate::diff::Diff;
 use crate::rollout;
@@ -61,6 +63,8 @@ pub struct PreparedApproval {
     /// ExtensionPlan, if operator-controller wrote one.
     object: Option<ExtensionPlan>,
     plan: PlanReport,
+    /// Reason for which an ExtensionPlan may have been missed.
+    pub warning: Option<String>,
 }
 
 impl PreparedApproval {
@@ -75,12 +79,12 @@ impl PreparedApproval {
         session: &Session,
     ) -> Result<Self, CliError> {
         let live = observe::changeable_extension(cluster, name, session).await?;
-        let object = recorded::find(cluster, &live, session).await?;
+        let (object, warning) = recorded::find(cluster, &live, session).await?;
         let plan = match &object {
             Some(object) => recorded::report(object, &live),
             None => report(cluster, &live, access, session).await?.0,
         };
-        Ok(Self { live, object, plan })
+        Ok(Self { live, object, plan, warning })
     }
 
     /// Digest of the plan, which the approval names.
@@ -98,6 +102,14 @@ impl PreparedApproval {
         match &self.plan.changes {
             Changes::Computed(diff) => Some(diff),
             Changes::Recorded(_) => None,
+        }
+    }
+
+    /// Changes of the plan, if operator-controller recorded them.
+    pub fn recorded(&self) -> Option<RecordedPlan<'_>> {
+        match &self.plan.changes {
+            Changes::Computed(_) => None,
+            Changes::Recorded(recorded) => Some(recorded.parts()),
         }
     }
 
@@ -133,7 +145,8 @@ impl PreparedApproval {
 pub async fn run(args: ApproveArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.access.cluster.connect().await?;
     let prepared = PreparedApproval::read(&cluster, &args.name, &args.access, session).await?;
-    let PreparedApproval { live, object, plan } = &prepared;
+    let PreparedApproval { live, object, plan, warning } = &prepared;
+    warning.iter().for_each(|warning| say(&format!("warning: {warning}")));
     check(args.version.as_deref(), args.digest.as_deref(), plan, reported(live))?;
     let mut fields = Fields::default();
     fields.add(0, "Bundle", &format!("{}, version {}", plan.bundle, plan.version));

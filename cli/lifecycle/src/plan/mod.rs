@@ -122,7 +122,9 @@ pub(crate) enum Changes {
 pub async fn run(args: PlanArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.access.cluster.connect().await?;
     let live = observe::extension(&cluster, &args.name, session).await?;
-    let report = match recorded::find(&cluster, &live, session).await? {
+    let (object, warning) = recorded::find(&cluster, &live, session).await?;
+    warning.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let report = match object {
         Some(object) => recorded::report(&object, &live),
         None => report(&cluster, &live, &args.access, session).await?.0,
     };

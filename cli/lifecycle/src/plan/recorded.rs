@@ -12,7 +12,6 @@ use olm_api::{ClusterExtension, ExtensionPlan, labels, names};
 use olm_cli_core::change::{self, DryRun, FIELD_MANAGER, WriteResult, WrittenObject};
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::output::qualified;
-use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ClusterConnection;
 use olm_request::{DraftChange, ExtensionRules, HeldMessage, Settings};
@@ -33,6 +32,17 @@ pub(crate) struct RecordedChanges {
     truncated: bool,
 }
 
+/// Lists of an ExtensionPlan.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordedPlan<'a> {
+    /// Created, changed and deleted objects.
+    pub objects: &'a [PlannedObject],
+    /// Sentences, the permission that allows most first.
+    pub permissions_gained: &'a [String],
+    /// `true` if a list is not complete.
+    pub truncated: bool,
+}
+
 /// ExtensionPlan that the extension waits for. `None` also if the user may not read ExtensionPlans, with a warning.
 ///
 /// # Errors
@@ -41,7 +51,7 @@ pub(super) async fn find(
     cluster: &ClusterConnection,
     extension: &ClusterExtension,
     session: &Session,
-) -> Result<Option<ExtensionPlan>, CliError> {
+) -> Result<(Option<ExtensionPlan>, Option<String>), CliError> {
     let api: Api<ExtensionPlan> = Api::all(cluster.client().clone());
     let owned = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, extension.name_any()));
     // 404: the cluster does not serve the kind.
@@ -50,8 +60,8 @@ pub(super) async fn find(
         Ok(all) => all,
         Err(failure @ CliError::Message(Code::Interrupted, _)) => return Err(failure),
         Err(failure) => {
-            say(&format!("warning: cannot read the ExtensionPlans, so the plan is computed: {failure}"));
-            return Ok(None);
+            let warning = format!("cannot read the ExtensionPlans, so the plan is computed: {failure}");
+            return Ok((None, Some(warning)));
         }
     };
     // Other objects are not those of operator-controller, and approve nothing.
@@ -63,7 +73,7 @@ pub(super) async fn find(
     all.retain(|plan| {
         plan.is_waiting() && plan.belongs_to(extension.metadata.uid.as_deref()) && is_named(plan)
     });
-    Ok(all.into_iter().max_by_key(|plan| plan.spec.plan.revision))
+    Ok((all.into_iter().max_by_key(|plan| plan.spec.plan.revision), None))
 }
 
 /// The plan that the object describes.
@@ -151,6 +161,11 @@ pub(super) async fn approve(
 }
 
 impl RecordedChanges {
+    pub(super) fn parts(&self) -> RecordedPlan<'_> {
+        let Self { objects, permissions_gained, truncated, .. } = self;
+        RecordedPlan { objects, permissions_gained, truncated: *truncated }
+    }
+
     pub(super) fn text(&self) -> String {
         let mut text = String::new();
         let objects = self.objects.iter().map(|object| {

@@ -4,6 +4,7 @@
 //! [`observe`] reads the cluster, [`tree`], [`objects`] and [`health`] derive the state, [`text`] prints it. Nothing is
 //! changed.
 
+pub mod activity;
 pub mod age;
 pub mod health;
 pub mod objects;

@@ -4,6 +4,7 @@ use olm_api::conditions::{self, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations, labels};
 use olm_bundle::unsupported_remedy;
 use olm_cli_core::output::qualified;
+use olm_request::HeldMessage;
 use olm_revision::immutable::remedies;
 use olm_revision::report::adoptions;
 use serde::Serialize;
@@ -176,9 +177,12 @@ impl ExtensionState {
         self.holds.iter().any(|hold| hold.by == reasons::APPROVAL_REQUIRED)
     }
 
-    /// Reports whether the rollout is held on purpose, by an approval, a window or the operator.
+    /// Reports whether the rollout is held on purpose, by an approval, a window or the operator. An extension that is
+    /// blocked by a fault is not, whatever else holds it.
     pub fn is_held(&self) -> bool {
-        self.health == Health::Blocked && !self.holds.is_empty()
+        let progressing = conditions::find(&self.conditions, types::PROGRESSING);
+        self.health == Health::Blocked
+            && progressing.is_some_and(|condition| HeldMessage::parse(&condition.message).is_some())
     }
 
     /// Sentence about the first Deployment whose pods are not ready for a known reason, and whether waiting is futile.

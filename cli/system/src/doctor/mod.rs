@@ -90,16 +90,18 @@ pub struct Advice {
     pub documentation: String,
 }
 
-/// Findings of an installation, errors first, and what could not be read.
+/// Findings of an installation, errors first, and what could not be read. Without `dry_runs`, nothing is checked by the
+/// dry run of a write.
 ///
 /// # Errors
 /// The API server does not answer.
 pub async fn findings(
     cluster: &ClusterConnection,
     access: &Access,
+    dry_runs: bool,
     session: &Session,
 ) -> Result<(Vec<Advice>, Vec<String>), CliError> {
-    let observed = observe::observe(cluster, access, session).await?;
+    let observed = observe::observe(cluster, access, dry_runs, session).await?;
     let advice = |finding: Finding| {
         let Place { object, cause, remedy, documentation } = finding.place;
         let cause = cause.map(|cause| format!(". {}", cause.text)).unwrap_or_default();
@@ -169,7 +171,7 @@ pub async fn run(args: DoctorArgs, session: &mut Session) -> Result<(), CliError
     }
     let cluster = args.cluster.connect().await?;
     let access = Access { images: ImageArgs::default(), cluster: args.cluster.clone() };
-    let observed = observe::observe(&cluster, &access, session).await?;
+    let observed = observe::observe(&cluster, &access, true, session).await?;
     let report = Report::new(&observed);
     report.unreadable.iter().for_each(|what| say(&format!("warning: not read: {what}")));
     session.output.result(args.format.output, "DoctorReport", &report, report_text)?;

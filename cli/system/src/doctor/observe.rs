@@ -100,9 +100,10 @@ const CRD: &str = "CustomResourceDefinition";
 pub(super) async fn observe(
     cluster: &ClusterConnection,
     access: &Access,
+    dry_runs: bool,
     session: &Session,
 ) -> Result<Observed, CliError> {
-    let (mut observed, redactor) = servers(cluster, &KINDS, session).await?;
+    let (mut observed, redactor) = servers(cluster, &KINDS, dry_runs, session).await?;
     classic(cluster, &mut observed, session).await?;
     catalogs(access, &mut observed, session).await?;
     observed.unreadable.iter_mut().for_each(|why| *why = redactor.text(why));
@@ -119,7 +120,7 @@ pub(super) async fn observe_servers(
 ) -> Result<Observed, CliError> {
     let of_servers = |kind: &&Kind| matches!(kind.4, Scope::Own | Scope::Installed);
     let kinds: Vec<Kind> = KINDS.iter().filter(of_servers).copied().collect();
-    let (mut observed, redactor) = servers(cluster, &kinds, session).await?;
+    let (mut observed, redactor) = servers(cluster, &kinds, true, session).await?;
     observed.certificates.retain(|certificate| certificate.owner.is_empty());
     observed.unreadable.iter_mut().for_each(|why| *why = redactor.text(why));
     Ok(observed)
@@ -128,6 +129,7 @@ pub(super) async fn observe_servers(
 async fn servers(
     cluster: &ClusterConnection,
     kinds: &[Kind],
+    dry_runs: bool,
     session: &Session,
 ) -> Result<(Observed, Redactor), CliError> {
     let version = cluster.call("the server's version", cluster.client().apiserver_version(), session).await?;
@@ -154,8 +156,10 @@ async fn servers(
     redact(&mut observed, &redactor);
     session.interruptible(logs(cluster, &mut observed, &redactor)).await?;
     session.interruptible(readiness(cluster, &mut observed, &redactor)).await?;
-    let failure = session.interruptible(webhook_failure(cluster)).await?;
-    observed.webhook_failure = failure.map(|why| redactor.text(&why));
+    if dry_runs {
+        let failure = session.interruptible(webhook_failure(cluster)).await?;
+        observed.webhook_failure = failure.map(|why| redactor.text(&why));
+    }
     Ok((observed, redactor))
 }
 

@@ -37,12 +37,12 @@ async fn custom_resource_is_checked_and_created_as_shown() {
 
     for (yaml, problem) in [
         ("kind: Secret\napiVersion: v1\nmetadata: {name: a}", "must be a Pipe of group example.com"),
-        ("kind: Pipe\napiVersion: example.com/v1\nmetadata: {}", "metadata.name is missing"),
+        ("kind: Pipe\napiVersion: example.com/v1\nmetadata: {}", "Enter metadata.name"),
         (
             "kind: Pipe\napiVersion: example.com/v1\nmetadata: {name: a}\nspec: {length: 900}",
             "should be less than or equal to 100",
         ),
-        ("{a", "not YAML"),
+        ("{a", "not valid YAML"),
     ] {
         check(&visit, yaml).await;
         browser.until("document.querySelector('.notice.bad')").await;
@@ -70,6 +70,10 @@ async fn custom_resource_is_checked_and_created_as_shown() {
     assert!(pipes(&fixture).get_opt("long").await.unwrap().is_some());
     assert!(browser.texts("tbody tr").await[0].starts_with("longpipe-system"));
     visit.assert_accessible("api").await;
+    visit.open(&format!("{PIPE}/create")).await;
+    check(&visit, "kind: Pipe\napiVersion: example.com/v1\nmetadata: {name: long}\nspec: {length: 9}").await;
+    assert!(browser.texts(".notice.bad").await.join("\n").contains("exists already"));
+    assert!(browser.texts("[data-apply]").await.is_empty());
     visit.open("/extensions/pipe/apis/clusterextensions%2Eolm%2Eoperatorframework%2Eio/create").await;
     assert_eq!(browser.texts("h1").await, ["Not found"], "only APIs of the extension");
     visit.finish(&["status of 409", "status of 404"]).await;

@@ -1,7 +1,8 @@
 //! Upgrade, rollback and uninstallation.
 
-use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use olm_api::{ExtensionPlan, labels, names};
 use serde_json::{Value, json};
 
 use super::rig::Visit;
@@ -126,7 +127,7 @@ async fn uninstallation_shows_what_is_deleted(fixture: &Fixture, visit: &Visit) 
     browser.keys("pipe").await;
     browser.click("[data-apply]").await;
     visit.until_at("/extensions/pipe/uninstalled").await;
-    assert_eq!(browser.texts("h1").await, ["pipe is uninstalled"]);
+    assert_eq!(browser.texts("h1").await, ["pipe is not installed"]);
     visit.assert_accessible("uninstalled").await;
     visit.open("/extensions/pipe/uninstalled?keep_crds=yes").await;
     assert!(browser.texts("main").await[0].contains("all custom resources are kept"));
@@ -177,14 +178,67 @@ async fn configuration_is_changed_as_shown() {
     browser.click("[data-apply]").await;
     browser.until("document.querySelector('.notice.bad')").await;
     assert_eq!(catalog(&fixture).await["version"], "1.0.0", "not what the plan showed");
-    visit.open("/extensions/pipe/configure?range=1.0.x&channels=stable").await;
+    let plan = format!("/extensions/pipe/configure?generation={}", generation(&fixture).await);
+    visit.open(&format!("{plan}&range=1.0.x&channels=stable")).await;
+    let text = browser.texts("#plan").await.join("\n");
+    assert!(text.starts_with("Channels: all → stable\nVersion range: 1.0.0 → 1.0.x\n"), "{text}");
     browser.click("[data-apply]").await;
     visit.until_at("/extensions/pipe").await;
     let written = catalog(&fixture).await;
     assert_eq!((&written["version"], &written["channels"]), (&json!("1.0.x"), &json!(["stable"])));
-    visit.open("/extensions/pipe/configure?settings=%5Ba%5D").await;
-    assert_eq!(browser.texts("h1").await, ["Invalid request"]);
-    visit.finish(&["status of 409", "status of 400"]).await;
+    settings_of_several_lines_are_written(&fixture, &visit).await;
+    impossible_configuration_is_shown_in_its_form(&fixture, &visit).await;
+    visit.open(&format!("{plan}&range=1.0.x")).await;
+    let notices = browser.texts(".notice.bad").await;
+    assert!(notices[0].starts_with("The extension has changed since this form was opened"), "{notices:?}");
+    assert_eq!(buttons(&visit).await, [""; 0]);
+    visit.open("/extensions/pipe/configure").await;
+    visit.until_at("/extensions/pipe/configuration").await;
+    visit.finish(&["status of 409", "status of 422"]).await;
+}
+
+async fn generation(fixture: &Fixture) -> i64 {
+    fixture.extension("pipe").await.metadata.generation.unwrap()
+}
+
+async fn settings_of_several_lines_are_written(fixture: &Fixture, visit: &Visit) {
+    fixture.set_controller(&["--feature-gates=DeploymentConfig=true"]).await;
+    let browser = &visit.browser;
+    let without_script = async |is_set: bool| {
+        browser.devtools("Emulation.setScriptExecutionDisabled", json!({"value": is_set})).await
+    };
+    without_script(true).await;
+    visit.open("/extensions/pipe/configuration").await;
+    let settings = "deploymentConfig:\n  nodeSelector:\n    disk: ssd\n";
+    browser.run("document.querySelector('#settings').value = arguments[0]", json!([settings])).await;
+    browser.click("form.install button").await;
+    browser.until("document.querySelector('[data-apply]')").await;
+    let text = browser.texts("#plan").await.join("\n");
+    assert!(text.contains("Setting deploymentConfig: not set → {"), "{text}");
+    browser.click("[data-apply]").await;
+    visit.until_at("/extensions/pipe").await;
+    let written = serde_json::to_value(fixture.extension("pipe").await).unwrap();
+    let expected = json!({"deploymentConfig": {"nodeSelector": {"disk": "ssd"}}});
+    assert_eq!(written["spec"]["config"]["inline"], expected);
+    without_script(false).await;
+}
+
+async fn impossible_configuration_is_shown_in_its_form(fixture: &Fixture, visit: &Visit) {
+    let plan = format!("/extensions/pipe/configure?generation={}", generation(fixture).await);
+    for (query, problem) in [
+        ("settings=%5Ba%5D", "the settings must be a YAML mapping"),
+        ("settings=%7Ba", ""),
+        ("range=1.*.x%20y", ""),
+        ("channels=none", ""),
+    ] {
+        visit.open(&format!("{plan}&{query}")).await;
+        assert_eq!(visit.browser.texts("h1").await, ["Configure pipe"], "{query}");
+        let notices = visit.browser.texts(".notice.bad").await;
+        assert!(notices[0].contains(problem), "{query}: {notices:?}");
+        assert_eq!(visit.browser.texts("form.install #settings").await.len(), 1, "{query}");
+        assert_eq!(buttons(visit).await, [""; 0], "{query}");
+    }
+    visit.assert_accessible("impossible configuration").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,6 +278,53 @@ async fn waiting_plan_is_approved_as_shown() {
     let approved = fixture.extension("pipe").await.metadata.annotations.unwrap();
     assert_eq!(approved["ext.olm.operatorframework.io/approved"], digest);
     visit.finish(&["status of 409"]).await;
+}
+
+/// Plan of revision 2 that deletes a CRD, as operator-controller records it.
+async fn recorded_plan(fixture: &Fixture) -> ExtensionPlan {
+    let digest = format!("sha256:{}", "a".repeat(64));
+    let uid = fixture.extension("pipe").await.metadata.uid;
+    let owner = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension", "name": "pipe",
+        "uid": uid, "controller": true});
+    let metadata = json!({"name": names::plan_name("pipe", 2, &digest), "ownerReferences": [owner],
+        "labels": {labels::OWNER_NAME: "pipe"}});
+    let bundle = json!({"name": "pipe.v1.1.0", "version": "1.1.0", "image": "r.example/pipe", "imageDigest": "sha256:0"});
+    let crd = json!({"change": "Deleted", "group": "apiextensions.k8s.io", "kind": "CustomResourceDefinition",
+        "name": "pipes.example.com"});
+    let plan = json!({"extension": "pipe", "revision": 2, "digest": digest, "summary": "1 object deleted", "bundle": bundle,
+        "objects": [crd], "permissionsGained": ["ServiceAccount ns/pipe: get on secrets cluster-wide"], "truncated": true});
+    serde_json::from_value(json!({"metadata": metadata, "spec": {"plan": plan}})).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recorded_plan_shows_what_may_do_harm_before_its_approval() {
+    let fixture = Fixture::start(&[]).await;
+    fixture.install_pipe().await;
+    let rules = json!({"ext.olm.operatorframework.io/approval": "ManualUpgrades",
+        "ext.olm.operatorframework.io/uninstall-policy": "Delete"});
+    patch(&fixture, json!({"metadata": {"annotations": rules}})).await;
+    let plans: Api<ExtensionPlan> = Api::all(fixture.client());
+    let plan = plans.create(&PostParams::default(), &recorded_plan(&fixture).await).await.unwrap();
+    let Some(visit) = Visit::begin(fixture.command(&["console", "--no-open"])).await else { return };
+    let browser = &visit.browser;
+    visit.open("/extensions/pipe/approve").await;
+    let attention = browser.texts("#attention li").await;
+    for (shown, part) in attention.iter().zip([
+        "Deletes all custom resources of pipes.example.com, and the data they manage.",
+        "Deletes 1 object of kind CustomResourceDefinition.",
+        "get on secrets cluster-wide",
+        "The recorded plan is not complete",
+    ]) {
+        assert!(shown.contains(part), "{part}: {attention:?}");
+    }
+    assert_eq!(attention.len(), 4, "{attention:?}");
+    visit.assert_accessible("recorded plan").await;
+    browser.click("#confirm").await;
+    browser.keys("pipe").await;
+    browser.click("[data-apply]").await;
+    visit.until_at("/extensions/pipe").await;
+    assert!(plans.get(&plan.name_any()).await.unwrap().spec.approved);
+    visit.finish(&[]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -85,7 +85,10 @@ async fn extension_shows_state_activity_and_reasons() {
         assert!(side.contains(part), "{part}: {side}");
     }
     let held = browser.texts(".held").await.join("\n");
-    assert!(held.contains("Waits for your approval. bundle pipe.v1.1.0"), "{held}");
+    for part in ["Waits for your approval. OLM applies the change when you approve it.", "bundle pipe.v1.1.0"]
+    {
+        assert!(held.contains(part), "{held}");
+    }
     let cause = browser.texts(".cause").await.remove(0);
     for part in
         ["Deployment pipe-system/pipe", "its pods crash", "panic: no pressure", "Read the whole log: kubectl"]

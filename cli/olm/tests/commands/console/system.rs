@@ -77,7 +77,7 @@ async fn cluster_shows_verdict_and_findings() {
     browser.click("nav a[href='/cluster']").await;
     visit.until_at("/cluster").await;
     let text = browser.texts("main").await.remove(0);
-    assert!(text.contains("Kubernetes ") && text.contains("may be upgraded"), "{text}");
+    assert!(text.contains("Upgrade of Kubernetes ") && text.contains("✓ allowed"), "{text}");
     visit.assert_accessible("cluster").await;
     browser.click("a[href='/cluster/findings']").await;
     visit.until_at("/cluster/findings").await;

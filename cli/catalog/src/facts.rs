@@ -1,57 +1,74 @@
 //! Fields of a bundle's ClusterServiceVersion that pages show.
 
-use olm_cli_catalog::bundle_details::{bundle_objects, values};
 use olm_fbc::{Bundle, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
 use serde_json::Value;
 
+use crate::bundle_details::{bundle_objects, values};
+
 /// Highest number of items of a list in the catalog that a page shows.
 const ITEMS: usize = 50;
+/// Highest number of characters of a text about an API.
+const API_TEXT: usize = 1000;
 
 /// Facts of a bundle. Empty if the catalog does not contain them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
-    pub(crate) display_name: String,
-    pub(crate) provider: String,
+pub struct Facts {
+    /// Name for people.
+    pub display_name: String,
+    /// Name of the provider.
+    pub provider: String,
     /// One sentence.
-    pub(crate) summary: String,
+    pub summary: String,
     /// Markdown.
-    pub(crate) description: String,
-    pub(crate) keywords: Vec<String>,
-    pub(crate) categories: Vec<String>,
+    pub description: String,
+    /// Words that describe the operator.
+    pub keywords: Vec<String>,
+    /// Categories that the author chose.
+    pub categories: Vec<String>,
     /// Capability level from 1 to 5.
-    pub(crate) capability: Option<u8>,
-    pub(crate) maturity: String,
+    pub capability: Option<u8>,
+    /// Maturity in a word.
+    pub maturity: String,
     /// Name and address.
-    pub(crate) links: Vec<(String, String)>,
+    pub links: Vec<(String, String)>,
     /// Name and mail address.
-    pub(crate) maintainers: Vec<(String, String)>,
-    pub(crate) repository: String,
-    pub(crate) container_image: String,
-    pub(crate) support: String,
-    pub(crate) created_at: String,
-    pub(crate) min_kube_version: String,
+    pub maintainers: Vec<(String, String)>,
+    /// Address of the source code.
+    pub repository: String,
+    /// Image of the operator.
+    pub container_image: String,
+    /// Who supports the operator.
+    pub support: String,
+    /// Time at which the bundle was made.
+    pub created_at: String,
+    /// Lowest version of Kubernetes.
+    pub min_kube_version: String,
     /// APIs that the bundle owns.
-    pub(crate) owned: Vec<OwnedApi>,
+    pub owned: Vec<OwnedApi>,
 }
 
 /// API that a bundle owns.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct OwnedApi {
+pub struct OwnedApi {
     /// Name of the CustomResourceDefinition.
-    pub(crate) name: String,
-    pub(crate) kind: String,
-    pub(crate) version: String,
-    pub(crate) display_name: String,
-    pub(crate) description: String,
+    pub name: String,
+    /// Kind.
+    pub kind: String,
+    /// Version.
+    pub version: String,
+    /// Name for people.
+    pub display_name: String,
+    /// Text about the API.
+    pub description: String,
 }
 
 /// Levels of the annotation `capabilities`, lowest first.
-pub(crate) const CAPABILITIES: [&str; 5] =
+pub const CAPABILITIES: [&str; 5] =
     ["Basic Install", "Seamless Upgrades", "Full Lifecycle", "Deep Insights", "Auto Pilot"];
 
 impl Facts {
     /// Reads `olm.csv.metadata`, else the ClusterServiceVersion among `olm.bundle.object`.
-    pub(crate) fn of(bundle: &Bundle) -> Self {
+    pub fn of(bundle: &Bundle) -> Self {
         if let Some(metadata) = values(bundle, PROPERTY_CSV_METADATA).next() {
             return Self::new(&metadata, &metadata["crdDescriptions"], &metadata["annotations"]);
         }
@@ -69,6 +86,7 @@ impl Facts {
 
     fn new(fields: &Value, crds: &Value, annotations: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().trim().to_owned();
+        let short = |value: &Value| text(value).chars().take(API_TEXT).collect::<String>();
         let pairs = |list: &Value, second: &str| {
             items(list).map(|item| (text(&item["name"]), text(&item[second]))).collect::<Vec<_>>()
         };
@@ -91,11 +109,11 @@ impl Facts {
             min_kube_version: text(&fields["minKubeVersion"]),
             owned: items(&crds["owned"])
                 .map(|api| OwnedApi {
-                    name: text(&api["name"]),
-                    kind: text(&api["kind"]),
-                    version: text(&api["version"]),
-                    display_name: text(&api["displayName"]),
-                    description: text(&api["description"]),
+                    name: short(&api["name"]),
+                    kind: short(&api["kind"]),
+                    version: short(&api["version"]),
+                    display_name: short(&api["displayName"]),
+                    description: short(&api["description"]),
                 })
                 .collect(),
         }

@@ -9,16 +9,15 @@ use kube::ResourceExt;
 use kube::api::{Api, ListParams, LogParams};
 use olm_cli_core::output::{counted, qualified};
 use olm_cli_core::source::ClusterConnection;
-use olm_cli_lifecycle::status::observe::{Live, Observed, ObservedRevision};
 use olm_runtime::cluster::{describe, within};
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::cut;
+use super::observe::{Live, Observed, ObservedRevision};
 
 /// Deadline of each read.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Deadline of all reads together. The page shows what was read by then.
+/// Deadline of all reads together. What was read by then is kept.
 const TOTAL: Duration = Duration::from_secs(15);
 /// Concurrent reads.
 const CONCURRENT: usize = 4;
@@ -37,29 +36,36 @@ const READ_PODS: u32 = 20;
 /// Limits of pods of one Deployment, and of containers of one pod, whose logs are shown.
 const SHOWN_PODS: usize = 2;
 const SHOWN_CONTAINERS: usize = 3;
-/// Limit of the bytes of a log.
-const BYTES: i64 = 64 << 10;
+/// Limits of the bytes of a log that are read, and shown. The kubelet leaves out the newest above its limit.
+const READ_BYTES: i64 = 1 << 20;
+const SHOWN_BYTES: usize = 64 << 10;
 
 /// Activity around an extension.
 #[derive(Debug, Default)]
-pub(super) struct Activity {
+pub struct Activity {
     /// Newest first.
-    pub(super) events: Vec<Event>,
-    pub(super) logs: Vec<Log>,
+    pub events: Vec<Event>,
+    /// Of pods that are not ready first.
+    pub logs: Vec<Log>,
     /// Objects that cannot be read, with the reason.
-    pub(super) notes: Vec<String>,
+    pub notes: Vec<String>,
 }
 
 /// Log of a container.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Log {
-    pub(super) namespace: String,
-    pub(super) pod: String,
-    pub(super) container: String,
+pub struct Log {
+    /// Namespace of the pod.
+    pub namespace: String,
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+    /// `true` for the run before the current one.
+    pub previous: bool,
     /// State of a container that does not run, and number of restarts.
-    pub(super) state: Option<String>,
+    pub state: Option<String>,
     /// Last lines, or the reason for which they cannot be read.
-    pub(super) text: Result<String, String>,
+    pub text: Result<String, String>,
 }
 
 /// Live Deployment: namespace, name, and selector of its pods.
@@ -70,16 +76,18 @@ struct Workload {
     selector: String,
 }
 
-/// What a page shows of the activity.
+/// What is read of the activity.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Wanted {
-    pub(super) events: bool,
+pub struct Wanted {
+    /// `true` for the Events.
+    pub events: bool,
     /// Number of lines of each log. 0 for no logs.
-    pub(super) lines: i64,
+    pub lines: i64,
 }
 
 impl Activity {
-    pub(super) async fn read(cluster: &ClusterConnection, observed: &Observed, wanted: Wanted) -> Self {
+    /// Reads what is `wanted`, as far as the user may and within a deadline.
+    pub async fn read(cluster: &ClusterConnection, observed: &Observed, wanted: Wanted) -> Self {
         let mut activity = Self::default();
         let reads = async {
             if wanted.events {
@@ -165,14 +173,28 @@ async fn read_log(cluster: &ClusterConnection, log: Log, lines: i64) -> Log {
     let api: Api<Pod> = Api::namespaced(cluster.client().clone(), &log.namespace);
     let params = LogParams {
         container: Some(log.container.clone()),
+        previous: log.previous,
         tail_lines: Some(lines),
-        limit_bytes: Some(BYTES),
+        limit_bytes: Some(READ_BYTES),
         ..LogParams::default()
     };
     let text = within(DEADLINE, api.logs(&log.pod, &params)).await;
+    Log { text: text.map(|text| newest(&text)).map_err(|error| describe(&error)), ..log }
+}
+
+/// Last lines of a log as it was read.
+fn newest(text: &str) -> String {
+    let start = text.ceil_char_boundary(text.len().saturating_sub(SHOWN_BYTES));
+    let (before, shown) = text.split_at(start);
+    // Only whole lines, unless there is none.
+    let whole = if before.is_empty() || before.ends_with('\n') { None } else { shown.split_once('\n') };
+    let shown = whole.map(|(_, lines)| lines).filter(|lines| !lines.is_empty()).unwrap_or(shown);
     // Windows line ends are not shown.
-    let text = text.map(|text| text.lines().collect::<Vec<_>>().join("\n"));
-    Log { text: text.map_err(|error| describe(&error)), ..log }
+    let mut lines: Vec<&str> = shown.lines().collect();
+    if text.len() >= READ_BYTES as usize {
+        lines.push("… the newest lines are missing: the log is too long");
+    }
+    lines.join("\n")
 }
 
 /// Logs to read: of the pods that are not ready first, then the newest.
@@ -183,19 +205,44 @@ fn containers(mut pods: Vec<Pod>) -> Vec<Log> {
 
 fn of_pod(pod: Pod) -> Vec<Log> {
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-    let statuses = pod.status.and_then(|status| status.container_statuses).unwrap_or_default();
-    let log = |container: String| {
-        let status = statuses.iter().find(|status| status.name == container);
-        Log {
+    let (status, spec) = (pod.status.unwrap_or_default(), pod.spec.unwrap_or_default());
+    let lists = [status.init_container_statuses, status.container_statuses];
+    let statuses: Vec<ContainerStatus> = lists.into_iter().flatten().flatten().collect();
+    let mut logs = Vec::new();
+    for container in spec.init_containers.into_iter().flatten().chain(spec.containers) {
+        let status = statuses.iter().find(|status| status.name == container.name);
+        let log = |previous| Log {
             namespace: namespace.clone(),
             pod: name.clone(),
+            container: container.name.clone(),
+            previous,
             state: status.and_then(state),
-            container,
             text: Ok(String::new()),
+        };
+        if status.is_some_and(is_done) {
+            continue;
         }
-    };
-    let containers = pod.spec.map(|spec| spec.containers).unwrap_or_default();
-    containers.into_iter().take(SHOWN_CONTAINERS).map(|container| log(container.name)).collect()
+        // The run that failed tells why, not the one that has just begun.
+        if status.is_some_and(is_restarted) {
+            logs.push(log(true));
+        }
+        logs.push(log(false));
+    }
+    logs.truncate(SHOWN_CONTAINERS);
+    logs
+}
+
+/// Reports whether the container, such as an init container, has ended without a failure.
+fn is_done(status: &ContainerStatus) -> bool {
+    let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+    ended.is_some_and(|ended| ended.exit_code == 0)
+}
+
+/// Reports whether the container runs again, but is not ready.
+fn is_restarted(status: &ContainerStatus) -> bool {
+    let runs = status.state.as_ref().is_some_and(|state| state.running.is_some());
+    let ended = status.last_state.as_ref().is_some_and(|state| state.terminated.is_some());
+    runs && ended && !status.ready
 }
 
 fn is_ready(pod: &Pod) -> bool {
@@ -215,7 +262,7 @@ fn state(status: &ContainerStatus) -> Option<String> {
     });
     let restarts = (status.restart_count > 0).then(|| counted(status.restart_count as usize, "restart"));
     let texts: Vec<String> = [waiting, ended, restarts].into_iter().flatten().collect();
-    (!texts.is_empty()).then(|| cut(&texts.join(", ")).into_owned())
+    (!texts.is_empty()).then(|| texts.join(", "))
 }
 
 /// Live Deployments of the active revisions.
@@ -284,7 +331,7 @@ fn is_about(event: &Event, names: &BTreeSet<(String, String)>) -> bool {
 }
 
 /// Time of the last occurrence, as RFC 3339.
-pub(super) fn time(event: &Event) -> Option<String> {
+pub fn time(event: &Event) -> Option<String> {
     let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref());
     let micro = series.or(event.event_time.as_ref()).map(|time| time.0);
     let last = event.last_timestamp.as_ref().map(|time| time.0);
@@ -294,14 +341,15 @@ pub(super) fn time(event: &Event) -> Option<String> {
 
 /// Equal Events, which differ in their time only.
 #[derive(Debug)]
-pub(super) struct EventGroup<'a> {
+pub struct EventGroup<'a> {
     /// Newest one.
-    pub(super) newest: &'a Event,
-    pub(super) count: i64,
+    pub newest: &'a Event,
+    /// Number of occurrences.
+    pub count: i64,
 }
 
 /// Events without repetitions, newest first.
-pub(super) fn grouped(events: &[Event]) -> Vec<EventGroup<'_>> {
+pub fn grouped(events: &[Event]) -> Vec<EventGroup<'_>> {
     let mut groups: Vec<EventGroup<'_>> = Vec::new();
     for event in events {
         let times = i64::from(event.count.unwrap_or(1).max(1));
@@ -318,11 +366,11 @@ pub(super) fn grouped(events: &[Event]) -> Vec<EventGroup<'_>> {
 }
 
 /// Object of the Event, such as `Pod ns/name`.
-pub(super) fn subject(event: &Event) -> String {
+pub fn subject(event: &Event) -> String {
     let object = &event.involved_object;
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let name = qualified(&text(&object.namespace), &text(&object.name));
-    cut(&format!("{} {name}", text(&object.kind))).into_owned()
+    format!("{} {name}", text(&object.kind))
 }
 
 #[cfg(test)]
@@ -354,6 +402,40 @@ mod tests {
             [("b", Some("CrashLoopBackOff: back-off, 3 restarts")), ("c", Some("Error, exit code 2"))];
         assert_eq!(shown, expected);
         assert_eq!(containers(vec![pod("a", true, running())])[0].state, None);
+    }
+
+    #[test]
+    fn log_of_the_failed_run_and_of_an_init_container_comes_first() {
+        let status = |name: &str, state: Value, last: Value| json!({"name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 1, "state": state, "lastState": last});
+        let ended = json!({"terminated": {"exitCode": 2, "reason": "Error"}});
+        let done = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
+        let of = |init: Value, main: Value| -> Vec<(String, bool)> {
+            let pod = json!({"metadata": {"name": "a", "namespace": "ns"},
+                "spec": {"initContainers": [{"name": "init"}], "containers": [{"name": "manager"}]},
+                "status": {"initContainerStatuses": [init], "containerStatuses": [main]}});
+            let logs = of_pod(serde_json::from_value(pod).unwrap());
+            logs.into_iter().map(|log| (log.container, log.previous)).collect()
+        };
+        let (init, main) = ("init".to_owned(), "manager".to_owned());
+        let found =
+            of(status("init", done, json!({})), status("manager", json!({"running": {}}), ended.clone()));
+        assert_eq!(found, [(main.clone(), true), (main.clone(), false)]);
+        let waiting = status("manager", json!({"waiting": {"reason": "PodInitializing"}}), json!({}));
+        assert_eq!(of(status("init", ended, json!({})), waiting), [(init, false), (main, false)]);
+    }
+
+    #[test]
+    fn newest_lines_of_a_log_are_shown() {
+        assert_eq!(newest("a\r\nb\n"), "a\nb");
+        let line = |number: usize| format!("{number:0>99}\n");
+        let long: String = (0..1000).map(line).collect();
+        let text = newest(&long);
+        assert!(text.len() <= SHOWN_BYTES && text.ends_with("999"), "{}", text.len());
+        assert!(text.lines().all(|line| line.len() == 99));
+        let one = "é".repeat(SHOWN_BYTES);
+        assert_eq!(newest(&one).len(), SHOWN_BYTES);
+        let cut = newest(&"a\n".repeat(READ_BYTES as usize / 2));
+        assert!(cut.ends_with("the log is too long"));
     }
 
     #[test]
