@@ -17,7 +17,7 @@ async fn page_shows_path_and_reason_of_the_state_in_its_address() {
     for part in [
         "Upgrade path: example.v1.0.0 → <strong>example.v2.0.0</strong> → <strong>example.v3.0.0</strong>",
         "<dt>Resolver</dt><dd>chose example.v2.0.0: a successor by skipRange in channel stable</dd>",
-        "example.v3.0.0\nPath: step 2",
+        "example.v3.0.0&#10;Path: step 2",
         "class=\"row selected\" href=\"/catalogs/skipped/packages/example/graph?installed=1%2E0%2E0&amp;bundle=example%2Ev2%2E0%2E0&amp;zoom=50\" aria-current=\"true\"",
     ] {
         assert!(page.text.contains(part), "no {part} in {}", page.text);
