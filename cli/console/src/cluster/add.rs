@@ -136,7 +136,7 @@ impl Request {
             }
             (Some(problem), _) => Some(format!("The name {problem}")),
             (None, true) => Some("Enter an image, such as quay.io/operatorhubio/catalog:latest.".to_owned()),
-            _ => poll.as_ref().err().or(priority.as_ref().err()).cloned(),
+            _ => poll.as_ref().err().or_else(|| priority.as_ref().err()).cloned(),
         };
         let desired = NewCatalog {
             name,
