@@ -170,14 +170,18 @@ async fn injections_against_another_writer_back_off() {
     fixture.revise(&extension, 1, &phases).await;
     fixture.until_injected(&OBJECTS[..1]).await;
     let rotate = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": "eA=="}]);
-    for _ in 0..5 {
+    // Edits that one injection answers count once.
+    let mut longest = Duration::ZERO;
+    for _ in 0..12 {
+        let rotated = Instant::now();
         fixture.edit(Validating, "v.example.com", rotate.clone()).await;
         fixture.until_injected(&OBJECTS[..1]).await;
+        longest = longest.max(rotated.elapsed());
+        if longest > Duration::from_secs(5) {
+            break;
+        }
     }
-    let rotated = Instant::now();
-    fixture.edit(Validating, "v.example.com", rotate).await;
-    fixture.until_injected(&OBJECTS[..1]).await;
-    assert!(rotated.elapsed() > Duration::from_secs(5), "{:?}", rotated.elapsed());
+    assert!(longest > Duration::from_secs(5), "{longest:?}");
     let note = "WebhookCertificatesFailed: CA bundle of ValidatingWebhookConfiguration \
                 \"v.example.com\": .webhooks[name=\"v.example.com\"].clientConfig.caBundle, changed 5 times by \"user\"; next \
                 injection after 10 s. ";
