@@ -248,10 +248,21 @@ impl Fixture {
 
     /// Creates an extension that installs `demo`, with additional fields in `spec.source.catalog` and `spec`.
     pub(super) async fn create(&self, name: &str, catalog: &Value, spec: &Value) -> ClusterExtension {
+        self.create_annotated(name, &json!({}), catalog, spec).await
+    }
+
+    /// [`Self::create`] with annotations from the beginning, which no pass can miss.
+    pub(super) async fn create_annotated(
+        &self,
+        name: &str,
+        annotations: &Value,
+        catalog: &Value,
+        spec: &Value,
+    ) -> ClusterExtension {
         let mut filter = json!({"packageName": "demo"});
         filter.as_object_mut().unwrap().extend(catalog.as_object().unwrap().clone());
         let mut extension = json!({"apiVersion": "olm.operatorframework.io/v1", "kind": "ClusterExtension",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": annotations},
             "spec": {"namespace": NAMESPACE, "source": {"sourceType": "Catalog", "catalog": filter}}});
         extension["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
         let extension = serde_json::from_value(extension).unwrap();

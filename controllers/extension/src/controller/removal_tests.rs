@@ -225,9 +225,9 @@ async fn recreated_extension_is_installed_beside_the_removal_of_the_former_one()
 #[tokio::test(flavor = "multi_thread")]
 async fn new_revision_is_created_with_the_annotations_that_its_first_pass_obeys() {
     let fixture = Fixture::start().await;
-    fixture.create("demo", &json!({}), &json!({})).await;
-    let annotations = [("uninstall-policy", Some("KeepCRDs")), ("replace-immutable", Some("Allow"))];
-    fixture.annotate("demo", &annotations).await;
+    let annotations =
+        json!({annotations::EXT_UNINSTALL_POLICY: "KeepCRDs", annotations::EXT_REPLACE_IMMUTABLE: "Allow"});
+    fixture.create_annotated("demo", &annotations, &json!({}), &json!({})).await;
     fixture.publish("main", &[version("1.0.0", "a")]).await;
     let set = fixture.revision("demo-1").await;
     let applied = set
