@@ -46,11 +46,12 @@ pub(super) async fn read(access: &ObjectAccess<'_>, backups: &[(String, String)]
     for kind in CLASSIC_KINDS {
         found.classic.extend(access.metadata(kind, "", None).await?);
     }
-    for kind in PART_KINDS {
-        found.others.extend(access.metadata(kind, "", None).await?);
-    }
+    // Bindings are deleted first: without their roles, another run could not tell to what they belong.
     for kind in BINDINGS {
         found.others.extend(access.list(kind, "", None).await?);
+    }
+    for kind in PART_KINDS {
+        found.others.extend(access.metadata(kind, "", None).await?);
     }
     let listed = [&PART_KINDS[..], &BINDINGS, &[DEPLOYMENT, CRD]].concat();
     let is_listed = |object: &Value| listed.iter().any(|(_, kind)| object["kind"] == *kind);

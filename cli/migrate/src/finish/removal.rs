@@ -1,5 +1,7 @@
 //! Removal of classic OLM (docs/design/migration.md#finish). Pure.
 
+use std::collections::BTreeSet;
+
 use olm_cli_core::object_access::ObjectId;
 use serde::Serialize;
 use serde_json::Value;
@@ -20,8 +22,6 @@ const SERVICE_ACCOUNT: &str = "olm-operator-serviceaccount";
 /// Label of objects that classic OLM generated, with the kind of their owner.
 const OWNER_KIND: &str = "olm.owner.kind";
 const OWNER: &str = "olm.owner";
-/// Prefix of ClusterRoles for the users of an OperatorGroup.
-const GROUP_ROLE: &str = "olm.og.";
 /// Environment variable with the name of an OperatorCondition.
 const CONDITION_NAME: &str = "OPERATOR_CONDITION_NAME";
 const CONDITIONS: &str = "operatorconditions.operators.coreos.com";
@@ -158,9 +158,15 @@ pub(super) fn removal(found: &Found) -> Removal {
     }
     let is_own_crd = |crd: &&Value| CRDS.contains(&text(crd, "/metadata/name"));
     let crds = found.crds.iter().filter(|crd| !is_own_crd(crd));
+    let group_roles: BTreeSet<&str> = found
+        .others
+        .iter()
+        .filter(|one| is_group_role(one))
+        .map(|role| text(role, "/metadata/name"))
+        .collect();
     for object in found.others.iter().chain(&found.deployments).chain(crds) {
         let id = ObjectId::of(object);
-        if is_part(object, home) {
+        if is_part(object, home, &group_roles) {
             removal.objects.push(id);
         } else if is_released(object, keeps_conditions) || has_records(object) {
             removal.released.push(id);
@@ -198,17 +204,18 @@ fn used_conditions(deployments: &[Value]) -> Vec<String> {
     deployments.iter().filter(has_name).map(|deployment| ObjectId::of(deployment).to_string()).collect()
 }
 
-/// Reports whether an object is a part of classic OLM.
-fn is_part(object: &Value, home: Option<&str>) -> bool {
+/// Reports whether an object is a part of classic OLM. `group_roles` are the ClusterRoles of its OperatorGroups.
+fn is_part(object: &Value, home: Option<&str>, group_roles: &BTreeSet<&str>) -> bool {
     let (kind, name) = (text(object, "/kind"), text(object, "/metadata/name"));
-    let owner_kind = object["metadata"]["labels"][OWNER_KIND].as_str();
     match kind {
         "APIService" => name == API_SERVICE,
-        "ClusterRole" => CLUSTER_ROLES.contains(&name) || owner_kind == Some("OperatorGroup"),
+        "ClusterRole" => CLUSTER_ROLES.contains(&name) || is_group_role(object),
         "ClusterRoleBinding" | "RoleBinding" => {
             home.is_some_and(|home| name == format!("{CLUSTER_ROLE_BINDING}{home}"))
                 || is_generated_for_package_server(object)
-                || is_to_group_role(object)
+                // It grants nothing without the role: the migration has granted the same access by other bindings.
+                || (text(object, "/roleRef/kind") == "ClusterRole"
+                    && group_roles.contains(text(object, "/roleRef/name")))
         }
         "ServiceAccount" => name == SERVICE_ACCOUNT && home == Some(text(object, "/metadata/namespace")),
         _ => false,
@@ -222,10 +229,9 @@ fn is_generated_for_package_server(object: &Value) -> bool {
     labels[OWNER_KIND] == "ClusterServiceVersion" && labels[OWNER] == PACKAGE_SERVER
 }
 
-/// Reports whether a binding grants a ClusterRole of an OperatorGroup, which is deleted. It grants nothing any more: the
-/// migration has granted the same access by other bindings.
-fn is_to_group_role(binding: &Value) -> bool {
-    text(binding, "/roleRef/kind") == "ClusterRole" && text(binding, "/roleRef/name").starts_with(GROUP_ROLE)
+/// Reports whether classic OLM generated the ClusterRole for the users of an OperatorGroup. It is deleted.
+fn is_group_role(object: &Value) -> bool {
+    text(object, "/kind") == "ClusterRole" && object["metadata"]["labels"][OWNER_KIND] == "OperatorGroup"
 }
 
 /// Reports whether the object would be deleted with an object of classic OLM, and must not be: not the pods of catalogs
@@ -381,9 +387,15 @@ mod tests {
             json!({"olm.owner": "packageserver", "olm.owner.kind": "ClusterServiceVersion"});
         let mut namespace = object("v1", "Namespace", "", "watched");
         namespace["metadata"]["labels"] = json!({"olm.operatorgroup.uid/u": "", "team": "light"});
+        let mut role = object(rbac, "ClusterRole", "", "olm.og.global.view-x");
+        role["metadata"]["labels"] = json!({"olm.owner": "global", "olm.owner.kind": "OperatorGroup"});
         found.others = vec![
             of_server,
             binding("RoleBinding", "users", "olm.og.global.view-x"),
+            // The role is not that of an OperatorGroup, and stays.
+            binding("RoleBinding", "own", "olm.og.own"),
+            object(rbac, "ClusterRole", "", "olm.og.own"),
+            role,
             binding("ClusterRoleBinding", "others", "view"),
             namespace,
             object("v1", "Namespace", "", "unwatched"),
@@ -391,7 +403,8 @@ mod tests {
         found.crds[1]["metadata"]["annotations"] =
             json!({"operatorframework.io/installed-alongside-h": "operators/lamp.v1.0.0"});
         let removal = removal(&found);
-        assert_eq!(names(&removal.objects[3..]), ["packageserver-service-auth-reader", "users"]);
+        let objects = ["packageserver-service-auth-reader", "users", "olm.og.global.view-x"];
+        assert_eq!(names(&removal.objects[3..]), objects);
         assert_eq!(names(&removal.released), ["watched", "lamps.operators.coreos.com"]);
         assert_eq!(names(&removal.crds), [CONDITIONS]);
     }
