@@ -170,9 +170,13 @@ pub(super) async fn current(
     Err(refused(format!("the plan has changed during this run: {}", changed.join("; "))))
 }
 
-/// The plan without what migrations of other packages change.
+/// The plan without what migrations of other packages change, and without the channels of the extension, which a rollback
+/// records anew. Field `channel` has that of the Subscription.
 fn lasting(plan: &PackagePlan) -> PackagePlan {
     let mut plan = plan.clone();
+    if let Some(catalog) = plan.opened.pointer_mut("/spec/source/catalog").and_then(Value::as_object_mut) {
+        catalog.remove("channels");
+    }
     plan.after.clear();
     plan.catalogs.clear();
     plan.differences.clear();
@@ -311,6 +315,8 @@ fn name(item: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::super::fixture::{id, plan};
     use super::*;
 
@@ -358,6 +364,10 @@ mod tests {
         other = plan();
         other.after = vec!["ns/pipe".to_owned()];
         assert!(compare(&other, &begun).is_ok());
+        // A rollback that did not end has recorded the channels that an administrator chose.
+        let mut changed = plan();
+        changed.opened["spec"]["source"]["catalog"]["channels"] = json!(["fast"]);
+        assert!(compare(&plan(), &Job { plan: changed, ..begun }).is_ok());
     }
 
     #[test]
