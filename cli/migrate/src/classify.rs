@@ -187,7 +187,7 @@ impl<'a> Context<'a> {
         }
         let plan_key = (key.0.clone(), subscription.install_plan.clone());
         let plan = self.objects.plans.get(&plan_key);
-        if let Some(plan) = plan.filter(|plan| plan.is_open() && plan.is_approved) {
+        if let Some(plan) = plan.filter(|plan| plan.is_running()) {
             let phase = if plan.phase.is_empty() { "new" } else { &plan.phase };
             let message = format!("InstallPlan {} for {} is {phase}", plan_key.1, plan.csvs.join(", "));
             findings.add(rule::UPGRADING, message);

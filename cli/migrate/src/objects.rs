@@ -99,9 +99,34 @@ pub(super) struct InstallPlan {
 }
 
 impl InstallPlan {
+    pub(super) fn of(object: &Value) -> Self {
+        Self {
+            phase: string(object, "/status/phase"),
+            csvs: strings(object, "/spec/clusterServiceVersionNames"),
+            uid: string(object, "/metadata/uid"),
+            is_approved: object["spec"]["approved"] == true,
+        }
+    }
+
     /// Reports whether the plan is neither complete nor failed.
-    pub(super) fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         !matches!(self.phase.as_str(), "Complete" | "Failed")
+    }
+
+    /// Reports whether classic OLM executes the plan.
+    pub(super) fn is_running(&self) -> bool {
+        self.is_open() && self.is_approved
+    }
+
+    /// Reports whether nobody has approved the plan.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.is_open() && !self.is_approved
+    }
+
+    /// Reports whether nobody has approved the plan, and it has the ClusterServiceVersion `current` that a Subscription found
+    /// after the installed one.
+    pub(super) fn is_upgrade(&self, current: &str, installed: &str) -> bool {
+        self.is_waiting() && current != installed && self.csvs.iter().any(|csv| csv == current)
     }
 }
 
@@ -185,10 +210,9 @@ impl Objects {
 
     /// Name of the unapproved InstallPlan with the next version of a Subscription in `namespace`.
     pub(super) fn waiting(&self, namespace: &str, subscription: &Subscription) -> Option<&str> {
-        let next = &subscription.current_csv;
+        let (current, installed) = (&subscription.current_csv, &subscription.installed_csv);
         let mut here = self.plans.iter().filter(|((found, _), _)| found == namespace);
-        let is_waiting = |plan: &InstallPlan| plan.is_open() && !plan.is_approved && plan.csvs.contains(next);
-        let found = here.find(|(_, plan)| *next != subscription.installed_csv && is_waiting(plan));
+        let found = here.find(|(_, plan)| plan.is_upgrade(current, installed));
         found.map(|((_, name), _)| name.as_str())
     }
 
@@ -218,12 +242,7 @@ impl Objects {
             (CLASSIC, "CatalogSource") => {
                 self.sources.insert(key, catalog_source(object));
             }
-            (CLASSIC, "InstallPlan") => {
-                let csvs = strings(object, "/spec/clusterServiceVersionNames");
-                let (phase, uid) = (text("/status/phase"), text("/metadata/uid"));
-                let is_approved = object["spec"]["approved"] == true;
-                self.plans.insert(key, InstallPlan { phase, csvs, uid, is_approved });
-            }
+            (CLASSIC, "InstallPlan") => drop(self.plans.insert(key, InstallPlan::of(object))),
             (CLASSIC, "OperatorCondition") => {
                 let is_set = |path: &str| {
                     object.pointer(path).and_then(Value::as_array).is_some_and(|found| !found.is_empty())

@@ -3,31 +3,20 @@
 use olm_cli_core::object_access::ObjectId;
 use serde_json::Value;
 
+use super::super::objects::InstallPlan;
 use super::super::plan::model::PackagePlan;
 use super::observe::is_owned_by;
-
-/// Names of the ClusterServiceVersions that an InstallPlan installs.
-pub(super) fn names(plan: &Value) -> Vec<&str> {
-    let names = plan.pointer("/spec/clusterServiceVersionNames").and_then(Value::as_array);
-    names.into_iter().flatten().filter_map(Value::as_str).collect()
-}
-
-/// Reports whether an InstallPlan is neither complete nor failed.
-fn is_open(plan: &Value) -> bool {
-    !matches!(plan["status"]["phase"].as_str(), Some("Complete" | "Failed"))
-}
 
 /// Approved InstallPlans of the Subscription that are neither complete nor failed, as `namespace/name`.
 pub(super) fn running(subscription: Option<&Value>, plans: &[Value]) -> Vec<String> {
     let Some(uid) = subscription.and_then(|found| found["metadata"]["uid"].as_str()) else {
         return Vec::new();
     };
-    let is_running =
-        |plan: &&Value| is_owned_by(plan, &[uid]) && is_open(plan) && plan["spec"]["approved"] == true;
     let id = |plan: &Value| {
         let id = ObjectId::of(plan);
         format!("{}/{}", id.namespace, id.name)
     };
+    let is_running = |plan: &&Value| is_owned_by(plan, &[uid]) && InstallPlan::of(plan).is_running();
     plans.iter().filter(is_running).map(id).collect()
 }
 
@@ -38,16 +27,13 @@ pub(super) fn waiting<'p>(
     subscriptions: [Option<&Value>; 2],
     plans: &'p [Value],
 ) -> Vec<&'p Value> {
-    let current =
-        |found: &Value| found.pointer("/status/currentCSV").and_then(Value::as_str).map(str::to_owned);
-    let next: Vec<String> =
-        subscriptions.into_iter().flatten().filter_map(current).filter(|name| *name != plan.csv).collect();
-    let is_waiting = |plan: &&Value| {
-        is_open(plan)
-            && plan["spec"]["approved"] != true
-            && names(plan).iter().any(|name| next.iter().any(|next| next == name))
+    let current = |found: &Value| found.pointer("/status/currentCSV")?.as_str().map(str::to_owned);
+    let next: Vec<String> = subscriptions.into_iter().flatten().filter_map(current).collect();
+    let is_upgrade = |found: &&Value| {
+        let found = InstallPlan::of(found);
+        next.iter().any(|next| found.is_upgrade(next, &plan.csv))
     };
-    plans.iter().filter(is_waiting).collect()
+    plans.iter().filter(is_upgrade).collect()
 }
 
 #[cfg(test)]

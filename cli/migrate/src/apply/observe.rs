@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::super::backup::{self, Backup};
 use super::super::dependents;
 use super::super::detach::{CLEANUP, FINALIZER, PAUSED, component, from_csv};
-use super::super::objects::{CLASSIC, COPIED_FROM, package};
+use super::super::objects::{CLASSIC, COPIED_FROM, InstallPlan, package};
 use super::super::plan::model::PackagePlan;
 use super::super::rollback::is_recreated;
-use super::install_plans::{names, running, waiting};
+use super::install_plans::{running, waiting};
 use super::state::{CatalogState, ClassicObject, ExtensionState, Observed};
 
 /// Version of Subscriptions, ClusterServiceVersions and InstallPlans.
@@ -202,7 +202,8 @@ fn upgrade(
     }
     for field in ["installedCSV", "currentCSV"] {
         let found = subscription["status"][field].as_str().unwrap_or_default();
-        let is_waiting = field == "currentCSV" && waiting.iter().any(|plan| names(plan).contains(&found));
+        let has_found = |plan: &&Value| InstallPlan::of(plan).csvs.iter().any(|csv| csv == found);
+        let is_waiting = field == "currentCSV" && waiting.iter().any(has_found);
         if found != expected && !is_waiting {
             let id = ObjectId::of(subscription);
             return Some(format!("{id}: status.{field} is {found:?}, expected {expected}"));

@@ -26,7 +26,7 @@ use super::grants::grants;
 use super::model::{PackagePlan, Reasoned};
 use super::observe::Observer;
 use crate::classify::{PackageReport, classify};
-use crate::objects::{CLASSIC, Csv, InstallPlan, Key, Objects, Offer, OperatorGroup, Subscription};
+use crate::objects::{CLASSIC, Csv, Key, Objects, Offer, OperatorGroup, Subscription};
 use crate::{read, rule};
 
 /// State of classic OLM and of v1 in a cluster.
@@ -291,8 +291,7 @@ fn add_classic(
         uid: uid.to_owned(),
     };
     let here = objects.plans.iter().filter(|((namespace, _), _)| *namespace == report.namespace);
-    let is_waiting = |plan: &InstallPlan| plan.is_open() && !plan.is_approved;
-    for ((_, name), plan) in here.filter(|(_, plan)| plan.csvs.contains(&report.csv) && !is_waiting(plan)) {
+    for ((_, name), plan) in here.filter(|(_, plan)| plan.csvs.contains(&report.csv) && !plan.is_waiting()) {
         let object = id("v1alpha1", "InstallPlan", name, &plan.uid);
         if plan.csvs.iter().all(|csv| *csv == report.csv) {
             let reason = "record of the installation by classic OLM".to_owned();
