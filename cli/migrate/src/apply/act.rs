@@ -67,7 +67,7 @@ pub(crate) async fn take(
         Step::Refuse(_)
         | Step::AwaitCatalogs(_)
         | Step::AwaitSubscriptionDeletion(_)
-        | Step::AwaitCsvDeletion
+        | Step::AwaitCsvDeletion(_)
         | Step::AwaitInstallation(_)
         | Step::AwaitWebhooks(_)
         | Step::Done => Ok(()),

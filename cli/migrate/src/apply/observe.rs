@@ -159,14 +159,14 @@ pub(crate) fn classic_object(object: &Value) -> ClassicObject {
         is_held: !object["metadata"]["deletionTimestamp"].is_null() && is_held(object),
         has_conversion: kept_webhooks(object).is_some(),
         is_paused: object["kind"] == "Subscription" && object["spec"]["source"] == PAUSED,
-        finalizers: foreign_finalizers(object),
+        finalizers: awaited_finalizers(object),
     }
 }
 
-/// Finalizers that neither classic OLM nor Kubernetes nor the migration sets.
-fn foreign_finalizers(object: &Value) -> Vec<String> {
+/// Finalizers that neither Kubernetes nor the migration sets. That of classic OLM is one: it may not run.
+fn awaited_finalizers(object: &Value) -> Vec<String> {
     let all = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let known = [FINALIZER, CLEANUP, finalizers::ORPHAN, "foregroundDeletion"];
+    let known = [FINALIZER, finalizers::ORPHAN, "foregroundDeletion"];
     all.filter(|name| !known.contains(name)).map(str::to_owned).collect()
 }
 

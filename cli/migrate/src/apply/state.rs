@@ -29,8 +29,18 @@ pub(crate) struct ClassicObject {
     pub(crate) has_conversion: bool,
     /// `true` if the Subscription names no CatalogSource that exists: classic OLM upgrades nothing.
     pub(crate) is_paused: bool,
-    /// Finalizers that classic OLM and Kubernetes do not set.
+    /// Finalizers that neither Kubernetes nor the migration sets.
     pub(crate) finalizers: Vec<String>,
+}
+
+impl ClassicObject {
+    /// State of an object that is being deleted, with what it waits for.
+    pub(crate) fn deletion(&self) -> String {
+        match self.finalizers.as_slice() {
+            [] => "being deleted".to_owned(),
+            all => format!("{} waits for the controllers of its finalizers: {}", self.id, all.join(", ")),
+        }
+    }
 }
 
 /// State of the ClusterExtension.
@@ -117,7 +127,7 @@ pub(crate) enum Step {
     Detach(Vec<ObjectId>),
     /// Removes the finalizer of the migration.
     ReleaseCsv(ObjectId),
-    AwaitCsvDeletion,
+    AwaitCsvDeletion(String),
     /// Creates objects again that classic OLM deleted.
     Restore(Vec<ObjectId>),
     CreateGrants(Vec<Value>),
@@ -155,7 +165,9 @@ impl Step {
             Self::KeepConversion(csv) => format!("remove the conversion webhooks from {csv}"),
             Self::Detach(objects) => format!("detach {} from classic OLM", named(objects)),
             Self::ReleaseCsv(csv) => format!("release {csv}"),
-            Self::AwaitCsvDeletion => format!("wait for the deletion of ClusterServiceVersion {}", plan.csv),
+            Self::AwaitCsvDeletion(_) => {
+                format!("wait for the deletion of ClusterServiceVersion {}", plan.csv)
+            }
             Self::Restore(objects) => format!("restore {} that classic OLM deleted", named(objects)),
             Self::CreateGrants(_) => "create RBAC for users".to_owned(),
             Self::CreateExtension => {
@@ -176,8 +188,8 @@ impl Step {
             Self::AwaitCatalogs(state)
             | Self::AwaitInstallation(state)
             | Self::AwaitWebhooks(state)
-            | Self::AwaitSubscriptionDeletion(state) => Some(state),
-            Self::AwaitCsvDeletion => Some("being deleted"),
+            | Self::AwaitSubscriptionDeletion(state)
+            | Self::AwaitCsvDeletion(state) => Some(state),
             _ => None,
         }
     }
@@ -358,14 +370,7 @@ fn away_from_classic(observed: &Observed) -> Option<Step> {
     }
     match subscription {
         Some(found) if !found.is_deleting => return Some(Step::DeleteSubscription(found.id.clone())),
-        Some(found) if found.finalizers.is_empty() => {
-            return Some(Step::AwaitSubscriptionDeletion("being deleted".to_owned()));
-        }
-        Some(found) => {
-            let finalizers = found.finalizers.join(", ");
-            let state = format!("{} waits for the controllers of its finalizers: {finalizers}", found.id);
-            return Some(Step::AwaitSubscriptionDeletion(state));
-        }
+        Some(found) => return Some(Step::AwaitSubscriptionDeletion(found.deletion())),
         None => {}
     }
     if !observed.waiting.is_empty() {
@@ -381,7 +386,7 @@ pub(crate) fn csv_step(observed: &Observed) -> Option<Step> {
         csv if csv.is_held && csv.has_conversion => Step::KeepConversion(csv.id.clone()),
         _ if !observed.attached.is_empty() => Step::Detach(observed.attached.clone()),
         csv if csv.is_held => Step::ReleaseCsv(csv.id.clone()),
-        _ => Step::AwaitCsvDeletion,
+        csv => Step::AwaitCsvDeletion(csv.deletion()),
     })
 }
 
@@ -406,7 +411,7 @@ impl Observed {
             Step::HoldCsv(_) => self.change_csv(|csv| (csv.is_deleting, csv.is_held) = (true, true)),
             Step::KeepConversion(_) => self.change_csv(|csv| csv.has_conversion = false),
             Step::Detach(_) => self.attached.clear(),
-            Step::ReleaseCsv(_) | Step::AwaitCsvDeletion => self.csv = None,
+            Step::ReleaseCsv(_) | Step::AwaitCsvDeletion(_) => self.csv = None,
             Step::Restore(_) => self.lost.clear(),
             Step::CreateGrants(_) => self.grants.clear(),
             Step::CreateExtension | Step::Resume(_) => {

@@ -145,7 +145,15 @@ fn migration_step_interrupted_by_kill_is_repeated() {
         observed.csv = Some(ClassicObject { is_held: false, ..held() });
         observed.attached.clear();
     });
-    assert_eq!(step, Step::AwaitCsvDeletion);
+    assert_eq!(step, Step::AwaitCsvDeletion("being deleted".to_owned()));
+    // Deleted by another client, while classic OLM does not run.
+    let step = next(&|observed| {
+        let finalizers = vec!["operators.coreos.com/csv-cleanup".to_owned()];
+        observed.csv = Some(ClassicObject { is_held: false, finalizers, ..held() });
+        observed.attached.clear();
+    });
+    let state = "ClusterServiceVersion ns/lamp.v1.0.0 waits for the controllers of its finalizers: operators.coreos.com/csv-cleanup";
+    assert_eq!(step.awaited(), Some(state));
     // Killed after the release, before the OperatorCondition was detached.
     let step = next(&|observed| {
         observed.csv = None;
@@ -262,7 +270,7 @@ fn backup_is_no_longer_needed_once_classic_objects_are_deleted() {
         (&observed, &needed),
         (&held, &needed),
         (
-            &observed.clone().after(&Step::AwaitCsvDeletion),
+            &observed.clone().after(&Step::AwaitCsvDeletion(String::new())),
             &format!(". To keep it, delete the backup: {secret}"),
         ),
     ] {

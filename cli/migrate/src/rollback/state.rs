@@ -139,6 +139,10 @@ pub(super) fn decide(plan: &PackagePlan, observed: &Observed) -> Step {
     if let Some(why) = refusal(plan, observed) {
         return Step::Refuse(why);
     }
+    let is_deleting = |found: &&apply::ClassicObject| found.is_deleting;
+    if let Some(found) = subscription.filter(is_deleting) {
+        return Step::Complete(apply::Step::AwaitSubscriptionDeletion(found.deletion()));
+    }
     if csv.is_some_and(|csv| csv.is_deleting)
         && let Some(step) = apply::csv_step(&observed.migration)
     {
@@ -149,7 +153,6 @@ pub(super) fn decide(plan: &PackagePlan, observed: &Observed) -> Step {
     }
     let is_paused = match subscription {
         None => return Step::CreateSubscription,
-        Some(found) if found.is_deleting => return Step::AwaitDeletion(found.id.to_string()),
         // Another client created it. Classic OLM must not install anything before the ClusterServiceVersion exists.
         Some(found) if csv.is_none() && !found.is_paused => {
             return Step::Complete(apply::Step::PauseSubscription(found.id.clone()));

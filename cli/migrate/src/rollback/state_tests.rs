@@ -169,6 +169,13 @@ fn rollback_of_interrupted_migration_restores_csv() {
         "Done",
     ];
     assert_eq!(steps(observed.clone()), expected);
+    // Nothing is released before the Subscription is deleted.
+    let mut waiting = observed.clone();
+    let finalizers = vec!["example.com/backup".to_owned()];
+    let subscription = ClassicObject { is_deleting: true, finalizers, ..classic("Subscription", "lamp") };
+    waiting.migration.subscription = Some(subscription);
+    let state = "Subscription ns/lamp waits for the controllers of its finalizers: example.com/backup";
+    assert_eq!(decide(&plan(), &waiting).awaited(), Some(state));
     // Only the Subscription was deleted, and the finalizer set.
     observed.migration.csv = Some(classic("ClusterServiceVersion", "lamp.v1.0.0"));
     observed.has_finalizer = true;
