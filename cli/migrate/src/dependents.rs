@@ -1,12 +1,11 @@
 //! Objects that classic OLM owns, of any kind.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use futures::{StreamExt, stream};
 use kube::api::{ApiResource, ListParams};
 use kube::core::ObjectMeta;
-use kube::discovery::{ApiCapabilities, Discovery};
+use kube::discovery::{ApiCapabilities, ApiGroup, Discovery};
 use olm_cli_core::error::{CliError, Code};
 use olm_cli_core::object_access::{ObjectAccess, ObjectId};
 use olm_cli_core::progress::say;
@@ -66,12 +65,14 @@ pub(super) async fn classic_dependents(
 ) -> Result<ClassicDependents, CliError> {
     let discovery = Discovery::new(access.cluster().client().clone()).exclude(&[CLASSIC]).run_aggregated();
     let discovery = access.cluster().call("the kinds of the cluster", discovery, access.session()).await?;
-    let stored = storage_versions(access).await?;
     let mut lists = Vec::new();
-    for (resource, capabilities) in discovery.groups().flat_map(|group| group.resources_by_stability()) {
-        let is_collected = COLLECTED.iter().all(|verb| capabilities.supports_operation(verb));
-        if is_collected && resource.kind != "Event" {
-            lists.push(list(access, in_storage_version(resource, &stored), capabilities, namespace));
+    for group in discovery.groups() {
+        for (resource, capabilities) in group.resources_by_stability() {
+            let is_collected = COLLECTED.iter().all(|verb| capabilities.supports_operation(verb));
+            if is_collected && resource.kind != "Event" {
+                let has_versions = versions(group, &resource.kind) > 1;
+                lists.push(list(access, resource, has_versions, capabilities, namespace));
+            }
         }
     }
     let all = stream::iter(lists).buffer_unordered(CONCURRENT_CALLS).collect::<Vec<_>>();
@@ -91,13 +92,30 @@ pub(super) async fn classic_dependents(
     Ok(found)
 }
 
-/// Lists a kind, once more after a failure.
+/// Number of served versions of a kind.
+fn versions(group: &ApiGroup, kind: &str) -> usize {
+    let is_served =
+        |version: &&str| group.versioned_resources(version).iter().any(|(one, _)| one.kind == kind);
+    group.versions().filter(is_served).count()
+}
+
+/// Lists a kind, once more after a failure. One with several versions is listed in its storage version.
 async fn list(
     access: &ObjectAccess<'_>,
-    resource: ApiResource,
+    mut resource: ApiResource,
+    has_versions: bool,
     capabilities: ApiCapabilities,
     namespace: &str,
 ) -> (ApiResource, Result<Vec<Value>, CliError>) {
+    if has_versions {
+        let name = format!("{}.{}", resource.plural, resource.group);
+        match access.get(&ObjectId::new(CRD, "", &name)).await {
+            Ok(definition) => set_storage_version(&mut resource, definition.as_ref()),
+            Err(error @ CliError::Message(Code::Interrupted, _)) => return (resource, Err(error)),
+            // The user may not read CRDs.
+            Err(_) => {}
+        }
+    }
     let once = async || {
         let api = access.lister(&resource, &capabilities.scope, namespace);
         access.list_metadata(&resource, api, ListParams::default(), has_classic_owner).await
@@ -109,29 +127,15 @@ async fn list(
     (resource, listed)
 }
 
-/// Storage versions of custom resources by `plural.group`, where they are served. In this version, the API server converts
-/// nothing, unless objects are stored in an older one. Empty if the user may not list CRDs.
-async fn storage_versions(access: &ObjectAccess<'_>) -> Result<HashMap<String, String>, CliError> {
-    let definitions = match access.list(CRD, "", None).await {
-        Ok(definitions) => definitions,
-        Err(error @ CliError::Message(Code::Interrupted, _)) => return Err(error),
-        Err(_) => Vec::new(),
-    };
-    Ok(definitions.iter().filter_map(storage_version).collect())
-}
-
-fn storage_version(definition: &Value) -> Option<(String, String)> {
-    let versions = definition.pointer("/spec/versions")?.as_array()?;
-    let stored = versions.iter().find(|version| version["storage"] == true && version["served"] == true)?;
-    Some((definition["metadata"]["name"].as_str()?.to_owned(), stored["name"].as_str()?.to_owned()))
-}
-
-fn in_storage_version(mut resource: ApiResource, stored: &HashMap<String, String>) -> ApiResource {
-    if let Some(version) = stored.get(&format!("{}.{}", resource.plural, resource.group)) {
+/// Sets the storage version, if it is served: the API server converts nothing, unless objects are stored in an older one.
+fn set_storage_version(resource: &mut ApiResource, definition: Option<&Value>) {
+    let versions = definition.and_then(|found| found.pointer("/spec/versions")?.as_array());
+    let is_stored = |version: &&Value| version["storage"] == true && version["served"] == true;
+    let stored = versions.into_iter().flatten().find(is_stored);
+    if let Some(version) = stored.and_then(|version| version["name"].as_str()) {
         resource.api_version = format!("{}/{version}", resource.group);
-        resource.version.clone_from(version);
+        version.clone_into(&mut resource.version);
     }
-    resource
 }
 
 /// Objects that classic OLM owns, without kinds that cannot be listed and that the plan does not need.
@@ -176,17 +180,15 @@ mod tests {
 
     #[test]
     fn custom_resources_are_listed_in_their_served_storage_version() {
-        let definition = |storage: &str, served: bool| {
+        let listed = |storage: &str, served: bool| {
             let version = |name: &str| json!({"name": name, "storage": name == storage, "served": served});
-            let stored = storage_version(&json!({"metadata": {"name": "lamps.example.com"},
-                "spec": {"versions": [version("v1"), version("v1beta1")]}}));
-            let listed =
-                in_storage_version(resource("example.com", "Lamp", "lamps"), &stored.into_iter().collect());
+            let definition = json!({"spec": {"versions": [version("v1"), version("v1beta1")]}});
+            let mut listed = resource("example.com", "Lamp", "lamps");
+            set_storage_version(&mut listed, Some(&definition));
             (listed.api_version, listed.version)
         };
-        assert_eq!(definition("v1beta1", true), ("example.com/v1beta1".to_owned(), "v1beta1".to_owned()));
-        assert_eq!(definition("v1beta1", false).1, "v1");
-        assert_eq!(in_storage_version(resource("", "Pod", "pods"), &HashMap::new()).api_version, "v1");
+        assert_eq!(listed("v1beta1", true), ("example.com/v1beta1".to_owned(), "v1beta1".to_owned()));
+        assert_eq!(listed("v1beta1", false).1, "v1");
     }
 
     #[test]

@@ -360,8 +360,9 @@ impl Fixture {
         .await;
     }
 
-    pub(crate) async fn delete_config_map(&self, package: &str, name: &str) {
-        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": package}});
+    /// Deletes an object in the namespace of the package.
+    pub(crate) async fn delete(&self, api_version: &str, kind: &str, package: &str, name: &str) {
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": package}});
         self.api(&object).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
@@ -417,10 +418,15 @@ impl Fixture {
 
     /// Number of calls of `olm migrate` that `counts`.
     pub(crate) async fn count_calls(&self, args: &[&str], counts: impl Fn(&Call) -> bool) -> usize {
-        let proxy = self.proxy().await;
-        let ran = self.run(&proxy, args).await;
+        let (ran, calls) = self.calls(args).await;
         assert_eq!(ran.code, 0, "{}", ran.stderr);
-        proxy.calls(0).iter().filter(|call| counts(call)).count()
+        calls.iter().filter(|call| counts(call)).count()
+    }
+
+    /// Runs `olm migrate`, and returns its calls.
+    pub(crate) async fn calls(&self, args: &[&str]) -> (Ran, Vec<Call>) {
+        let proxy = self.proxy().await;
+        (self.run(&proxy, args).await, proxy.calls(0))
     }
 
     /// Proxy of one run. Runs are concurrent.

@@ -9,6 +9,7 @@
 extern crate olm_tokio as tokio;
 
 mod fixture;
+mod waiting;
 
 use fixture::Fixture;
 use futures::future::join_all;
@@ -131,7 +132,7 @@ async fn only_planned_objects_of_a_subscription_are_deleted_and_missing_owners_n
     fixture.is_migrated(name, &before).await;
     assert!(fixture.has("v1", "ConfigMap", name, "child").await);
     assert!(!has_plan().await);
-    fixture.delete_config_map(name, "parent").await;
+    fixture.delete("v1", "ConfigMap", name, "parent").await;
     succeeds(&fixture, &["rollback", name, "--yes"]).await;
     fixture.wait_for_garbage_collection(name).await;
     assert!(fixture.has(CLASSIC_VERSION, "Subscription", name, name).await);
