@@ -8,6 +8,7 @@ mod restoration;
 mod state;
 mod trust;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -29,6 +30,7 @@ use super::apply::act::{recreate_missing, resume_subscription};
 use super::apply::observe::classic;
 use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh, recreate};
 use super::backup::{self, Backup};
+use super::plan::ordered;
 use super::pods::{announced, read as read_pods, restarted};
 use super::report::{MigrationReport, PackageResult};
 
@@ -42,7 +44,7 @@ const NEEDED: [&str; 2] =
     ["clusterserviceversions.operators.coreos.com", "subscriptions.operators.coreos.com"];
 
 /// First lines of the command's help.
-pub(super) const ABOUT: &str = "Return a migrated package to classic OLM, without a restart
+pub(super) const ABOUT: &str = "Return migrated packages to classic OLM, without a restart
 
 Deletes the ClusterExtension and its revisions without their objects, and creates the Subscription and the \
 ClusterServiceVersion from the backup that `olm migrate apply` wrote. Last, the Subscription follows its channel again. Objects that the migration removed or replaced are restored. \
@@ -57,11 +59,15 @@ it is run again. In the end, once classic OLM has installed the ClusterServiceVe
 
 Examples:
   {olm} migrate rollback lamp
-  {olm} migrate rollback operators/lamp --yes -o json")]
+  {olm} migrate rollback operators/lamp --yes -o json
+  {olm} migrate rollback --all")]
 pub struct MigrateRollbackArgs {
-    /// Package, as PACKAGE or NAMESPACE/PACKAGE
-    #[arg(value_name = "NAME")]
-    name: String,
+    /// Packages to return, as PACKAGE or NAMESPACE/PACKAGE
+    #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+    names: Vec<String>,
+    /// Return all packages with a backup, those that others require first
+    #[arg(long)]
+    all: bool,
     /// Roll back without asking
     #[arg(short, long)]
     yes: bool,
@@ -80,35 +86,31 @@ pub struct MigrateRollbackArgs {
 /// There is no backup, a step fails, or a pod restarted.
 pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
-    let backup = {
-        let access = ObjectAccess::new(&cluster, session, false);
-        find(&access, &args.name).await?
-    };
-    let plan = &backup.plan;
-    check(&ObjectAccess::new(&cluster, session, false)).await?;
-    let question = format!("Return {}/{} {} to classic OLM?", plan.namespace, plan.package, plan.version);
-    changes::confirm(&question, args.yes, session).await?;
     let access = ObjectAccess::new(&cluster, session, false);
-    let rollback = Rollback { access: &access, backup: &backup, timeout: args.timeout };
-    let steps = rollback.run().await?;
-    let after = read_pods(&access, plan).await?;
-    let restarts = restarted(&backup.pods, &after, &announced(plan));
-    let has_unannounced = restarts.iter().any(|restart| !restart.announced);
-    backup::delete(&access, &plan.namespace, &plan.package).await?;
-    let (package, namespace, version) = (plan.package.clone(), plan.namespace.clone(), plan.version.clone());
+    let backups = chosen(&access, &args).await?;
+    check(&access).await?;
+    let names: Vec<String> =
+        backups.iter().map(|backup| format!("{} {}", backup.plan.id(), backup.plan.version)).collect();
+    let question = format!("Return {} to classic OLM?", names.join(", "));
+    changes::confirm(&question, args.yes, session).await?;
     let mut report = MigrationReport::new(false);
-    report.packages.push(PackageResult {
-        package,
-        namespace,
-        version,
-        steps,
-        pods: backup.pods.len(),
-        restarts,
-    });
+    let mut failure = None;
+    for backup in &backups {
+        match (Rollback { access: &access, backup, timeout: args.timeout }).package().await {
+            Ok(result) => report.packages.push(result),
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        }
+    }
     session.output.result(args.format.output, "MigrationReport", &report, MigrationReport::text)?;
-    match has_unannounced {
-        true => Err(CliError::operational(format!("pods restarted: {}", report.restarted().join("; ")))),
-        false => Ok(()),
+    match failure {
+        Some(failure) => Err(failure),
+        None if !report.restarted().is_empty() => {
+            Err(CliError::operational(format!("pods restarted: {}", report.restarted().join("; "))))
+        }
+        None => Ok(()),
     }
 }
 
@@ -142,35 +144,42 @@ async fn check(access: &ObjectAccess<'_>) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Backup of the package `name`.
-async fn find(access: &ObjectAccess<'_>, name: &str) -> Result<Backup, CliError> {
+/// Backups of the packages that the arguments name. Packages that others require are first: classic OLM fails an operator
+/// without the APIs that it requires.
+async fn chosen(access: &ObjectAccess<'_>, args: &MigrateRollbackArgs) -> Result<Vec<Backup>, CliError> {
     let all = backup::find(access).await?;
-    let is_named = |(namespace, package): &&(String, String)| {
-        package == name || format!("{namespace}/{package}") == name
-    };
+    if all.is_empty() {
+        return Err(CliError::no_candidate("no package has been migrated: there is no backup"));
+    }
+    let mut ids = BTreeSet::new();
+    for name in &args.names {
+        ids.insert(find(&all, name)?);
+    }
+    let mut backups = Vec::new();
+    for (namespace, package) in if args.all { all.iter().collect() } else { ids } {
+        let backup = backup::read(access, namespace, package).await?;
+        let deleted = || CliError::no_candidate(format!("the backup of {namespace}/{package} was deleted"));
+        backups.push(backup.ok_or_else(deleted)?);
+    }
+    let mut backups = ordered(backups, |backup| (backup.plan.id(), backup.plan.after.as_slice()));
+    backups.reverse();
+    Ok(backups)
+}
+
+/// The backup of the package `name` among `all`, each with namespace and package.
+fn find<'a>(all: &'a [(String, String)], name: &str) -> Result<&'a (String, String), CliError> {
+    let id = |(namespace, package): &(String, String)| format!("{namespace}/{package}");
+    let is_named = |one: &&(String, String)| one.1 == name || id(one) == name;
     let found: Vec<&(String, String)> = all.iter().filter(is_named).collect();
-    let names = |found: &[&(String, String)]| {
-        found
-            .iter()
-            .map(|(namespace, package)| format!("{namespace}/{package}"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let (namespace, package) = match found.as_slice() {
-        [one] => one,
-        [] if all.is_empty() => {
-            return Err(CliError::no_candidate("no package has been migrated: there is no backup"));
-        }
+    let names = |found: &[&(String, String)]| found.iter().map(|one| id(one)).collect::<Vec<_>>().join(", ");
+    match found.as_slice() {
+        [one] => Ok(one),
         [] => {
             let known = names(&all.iter().collect::<Vec<_>>());
-            return Err(CliError::no_candidate(format!(
-                "there is no backup of package {name}, only of {known}"
-            )));
+            Err(CliError::no_candidate(format!("there is no backup of package {name}, only of {known}")))
         }
-        several => return Err(CliError::usage(format!("package {name}: name one of {}", names(several)))),
-    };
-    let backup = backup::read(access, namespace, package).await?;
-    backup.ok_or_else(|| CliError::no_candidate(format!("the backup of {namespace}/{package} was deleted")))
+        several => Err(CliError::usage(format!("package {name}: name one of {}", names(several)))),
+    }
 }
 
 /// Return of one package to classic OLM.
@@ -181,6 +190,24 @@ struct Rollback<'a> {
 }
 
 impl Rollback<'_> {
+    /// Returns the package, compares its pods, and deletes the backup.
+    async fn package(&self) -> Result<PackageResult, CliError> {
+        let Self { access, backup, .. } = self;
+        let plan = &backup.plan;
+        let steps = self.run().await?;
+        let after = read_pods(access, plan).await?;
+        let restarts = restarted(&backup.pods, &after, &announced(plan));
+        backup::delete(access, &plan.namespace, &plan.package).await?;
+        Ok(PackageResult {
+            package: plan.package.clone(),
+            namespace: plan.namespace.clone(),
+            version: plan.version.clone(),
+            steps,
+            pods: backup.pods.len(),
+            restarts,
+        })
+    }
+
     /// Takes the steps until nothing is left to do. Returns their texts.
     async fn run(&self) -> Result<Vec<String>, CliError> {
         let plan = &self.backup.plan;
