@@ -6,7 +6,9 @@
 //! is only read from the namespace of the controllers, where only administrators write Secrets of its type:
 //! `hardened.yaml` permits operator-controller others.
 
+use std::fs;
 use std::io::{Read, Write};
+use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -19,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use super::apply::fresh;
 use super::detach::PAUSED;
 use super::plan::model::PackagePlan;
 use super::pods::PodState;
@@ -211,8 +214,8 @@ pub(super) async fn read(
     let first = id(access, &name(namespace, package, 1));
     let damaged = |why: String| {
         CliError::operational(format!(
-            "{first}: the backup is damaged: {why}; restore the Secret from a backup of the cluster, and run the command \
-             again. Delete it only if classic OLM still has the package: its ClusterServiceVersion is not being deleted, the \
+            "{first}: the backup is damaged: {why}; restore the Secret, from the file of `--backup` or a backup of the \
+             cluster, and run the command again. Delete it only if classic OLM still has the package: its ClusterServiceVersion is not being deleted, the \
              spec.source of its Subscription is not {PAUSED}, and there is no ClusterExtension of the package"
         ))
     };
@@ -388,15 +391,15 @@ async fn annotation(
     Ok(first.and_then(|first| first["metadata"]["annotations"][key].as_str().map(str::to_owned)))
 }
 
-/// Deletes the backup of a package, the first part first.
+/// Secrets of the backup of a package, the first part first.
 ///
 /// # Errors
-/// The API server refuses it or does not answer.
-pub(super) async fn delete(
+/// The API server does not answer, or denies access.
+pub(super) async fn secrets(
     access: &ObjectAccess<'_>,
     namespace: &str,
     package: &str,
-) -> Result<(), CliError> {
+) -> Result<Vec<Value>, CliError> {
     let selector = format!("{LABEL}={},{NAMESPACE}={namespace}", label(package));
     let home = access.cluster().namespace();
     let mut secrets = access.list(("v1", "Secret"), home, Some(&selector)).await?;
@@ -410,82 +413,48 @@ pub(super) async fn delete(
     };
     secrets.retain(|secret| secret["metadata"]["name"].as_str().is_some_and(is_part));
     secrets.sort_by_key(|secret| secret["metadata"]["annotations"].get(DIGEST).is_none());
-    for secret in secrets {
+    Ok(secrets)
+}
+
+/// Writes the Secrets of the backup to a file of `folder`, from which `kubectl create` restores them. Only its owner may read
+/// it: it has the content of Secrets.
+///
+/// # Errors
+/// The Secrets cannot be read, or the file cannot be written.
+pub(super) async fn write_file(
+    access: &ObjectAccess<'_>,
+    plan: &PackagePlan,
+    folder: &Path,
+) -> Result<(), CliError> {
+    let items: Vec<Value> =
+        secrets(access, &plan.namespace, &plan.package).await?.iter().map(fresh).collect();
+    let text = serde_json::to_vec(&json!({ "apiVersion": "v1", "kind": "List", "items": items }))?;
+    let path = folder.join(format!("{}.json", name(&plan.namespace, &plan.package, 1)));
+    let write = || {
+        fs::create_dir_all(folder)?;
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        file.write_all(&text)?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    write().map_err(|error: std::io::Error| CliError::at(path.display(), error))
+}
+
+/// Deletes the backup of a package, the first part first.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn delete(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+) -> Result<(), CliError> {
+    for secret in secrets(access, namespace, package).await? {
         access.delete(&ObjectId::of(&secret), None, Dependents::Delete).await?;
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use olm_api::names::OBJECT_DATA_SECRET_TYPE;
-
-    use super::*;
-    use crate::apply::fixture::plan;
-
-    /// Text that cannot be compressed.
-    fn noise(length: usize) -> String {
-        let mut state = 1_u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            char::from(b'!' + u8::try_from((state >> 33) % 90).unwrap())
-        };
-        (0..length).map(|_| next()).collect()
-    }
-
-    #[test]
-    fn large_backup_is_split_and_read_again() {
-        let objects = vec![json!({"kind": "ConfigMap", "data": {"a": noise(3 << 20)}})];
-        let backup = Backup { plan: plan(), objects, pods: Vec::new() };
-        let mut secrets = pack(&backup, "olmv1-system").unwrap();
-        assert!(secrets.len() > 2, "{} parts", secrets.len());
-        assert!(secrets.iter().all(|secret| secret.to_string().len() < 3 << 19));
-        assert_eq!(secrets[0]["metadata"]["name"], format!("olm-migrate-ns.lamp.{}", secrets.len()));
-        secrets.reverse();
-        assert_eq!(parts(&secrets[0]), Ok(secrets.len()));
-        assert_eq!(unpack(&secrets).unwrap(), backup);
-    }
-
-    #[test]
-    fn channels_at_the_begin_of_a_rollback_are_those_after_another_migration() {
-        let with = |channels: Option<&str>| {
-            let mut plan = plan();
-            plan.opened["spec"]["source"]["catalog"]["channels"] = json!(["stable"]);
-            let first = json!({"metadata": {"annotations": {CHANNELS: channels}}});
-            keep_channels(&mut plan, &first);
-            plan.opened["spec"]["source"]["catalog"]["channels"].clone()
-        };
-        assert_eq!(with(None), json!(["stable"]));
-        assert_eq!(with(Some(r#"["fast"]"#)), json!(["fast"]));
-        assert_eq!(with(Some("[]")), Value::Null);
-        assert_eq!(with(Some("fast")), json!(["stable"]));
-    }
-
-    #[test]
-    fn changed_backup_is_refused() {
-        let backup = Backup { plan: plan(), objects: Vec::new(), pods: Vec::new() };
-        let mut secrets = pack(&backup, "olmv1-system").unwrap();
-        assert_eq!(package_of(&secrets[0]), Some(("ns".to_owned(), "lamp".to_owned())));
-        let found = |secret: &Value| Migration::of(secret).map(|found| (found.package, found.is_complete));
-        let mut complete = secrets[0].clone();
-        complete["metadata"]["annotations"][COMPLETE] = json!("true");
-        assert_eq!(found(&secrets[0]), Some(("ns/lamp".to_owned(), false)));
-        assert_eq!(found(&complete), Some(("ns/lamp".to_owned(), true)));
-        assert_eq!(unpack(&secrets).unwrap(), backup);
-        let mut foreign = secrets.clone();
-        foreign[0]["metadata"]["labels"][NAMESPACE] = json!("other");
-        assert!(unpack(&foreign).unwrap_err().contains("plan of ns/lamp, unlike its name and labels"));
-        assert_eq!(package_of(&foreign[0]), None);
-        let mut forged = secrets.clone();
-        forged[0]["type"] = json!(OBJECT_DATA_SECRET_TYPE);
-        assert!(
-            unpack(&forged)
-                .unwrap_err()
-                .contains("does not have type ext.olm.operatorframework.io/migration")
-        );
-        secrets[0]["data"]["backup"] = json!(BASE64_STANDARD.encode("other"));
-        assert!(unpack(&secrets).unwrap_err().contains("does not have the digest"));
-        secrets[0]["metadata"]["annotations"][PARTS] = json!("0");
-        assert!(parts(&secrets[0]).is_err());
-    }
-}
+#[path = "backup_tests.rs"]
+mod tests;

@@ -79,6 +79,9 @@ pub struct ApplyArgs {
     /// Folder of `olm migrate plan --to`: migrate its packages, or the named ones, if the plans have not changed
     #[arg(long, value_name = "DIR", conflicts_with = "all")]
     plan: Option<PathBuf>,
+    /// Also write the backups to files of this folder, which `kubectl create -f` restores
+    #[arg(long, value_name = "DIR")]
+    backup: Option<PathBuf>,
     /// Accept what the plan does about this finding; may be given several times
     #[arg(long, value_name = "RULE", value_parser = super::plan::ACCEPTABLE, value_delimiter = ',')]
     accept: Vec<String>,
@@ -210,7 +213,7 @@ impl Run<'_> {
                 say(&format!(
                     "{id}: is migrated already; to return it to classic OLM: olm migrate rollback {id}"
                 ));
-                Ok(Outcome::default())
+                self.write_file().await.map(|()| Outcome::default())
             }
             Some(_) => self.rehearse(job.backup.as_ref()).await,
             None => self.migrate(job.backup.clone()).await,
@@ -263,12 +266,16 @@ impl Run<'_> {
                 }
             };
             taken?;
-            match step {
+            match &step {
                 Step::BackUp => {
                     backup = backup::read(self.access, &self.plan.namespace, &self.plan.package).await?;
                 }
-                Step::DropBackup(why) => return Err(dropped(&package, &why)),
+                Step::DropBackup(why) => return Err(dropped(&package, why)),
                 _ => {}
+            }
+            // Opening the pin records the extension.
+            if matches!(step, Step::BackUp | Step::Open) {
+                self.write_file().await.map_err(|error| failed(error, &what, &remaining))?;
             }
         }
         if let Some(backup) = &backup {
@@ -284,7 +291,18 @@ impl Run<'_> {
             outcome.pods = backup.pods.len();
             outcome.restarted = pods::restarted(&backup.pods, &after, &pods::announced(self.plan));
         }
-        backup::set_complete(self.access, self.plan, true).await
+        backup::set_complete(self.access, self.plan, true).await?;
+        self.write_file().await
+    }
+
+    /// Writes the backup to a file, if there is a folder for it.
+    async fn write_file(&self) -> Result<(), CliError> {
+        match &self.args.backup {
+            Some(folder) if self.args.dry_run.is_none() => {
+                backup::write_file(self.access, self.plan, folder).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes the steps as dry runs, on a state that is not read again.
