@@ -238,6 +238,8 @@ fn keep_channels(plan: &mut PackagePlan, first: &Value) {
     let recorded = recorded.and_then(|text| serde_json::from_str::<Vec<String>>(text).ok());
     let catalog = plan.opened.pointer_mut("/spec/source/catalog").and_then(Value::as_object_mut);
     let (Some(channels), Some(catalog)) = (recorded, catalog) else { return };
+    // That of a plan that keeps it: the extension did not have it any more.
+    catalog.remove("version");
     match channels.is_empty() {
         true => drop(catalog.remove("channels")),
         false => drop(catalog.insert("channels".to_owned(), json!(channels))),

@@ -31,9 +31,13 @@ fn channels_at_the_begin_of_a_rollback_are_those_after_another_migration() {
     let with = |channels: Option<&str>| {
         let mut plan = plan();
         plan.opened["spec"]["source"]["catalog"]["channels"] = json!(["stable"]);
+        plan.opened["spec"]["source"]["catalog"]["version"] = json!("1.0.0");
         let first = json!({"metadata": {"annotations": {CHANNELS: channels}}});
         keep_channels(&mut plan, &first);
-        plan.opened["spec"]["source"]["catalog"]["channels"].clone()
+        let catalog = &plan.opened["spec"]["source"]["catalog"];
+        // The extension did not keep the version.
+        assert_eq!(catalog["version"].is_null(), catalog["channels"] != json!(["stable"]));
+        catalog["channels"].clone()
     };
     assert_eq!(with(None), json!(["stable"]));
     assert_eq!(with(Some(r#"["fast"]"#)), json!(["fast"]));

@@ -73,10 +73,12 @@ pub(super) async fn read(
     if args.all || !names.is_empty() {
         plans(args, &names, cluster, &mut jobs, session).await?;
     }
-    for plan in written.iter().flatten() {
-        let is_same =
-            |job: &&Job| (&job.plan.namespace, &job.plan.package) == (&plan.namespace, &plan.package);
-        if let Some(job) = jobs.packages.iter().find(is_same) {
+    for job in &mut jobs.packages {
+        let written = written.iter().flatten().find(|plan| plan.id() == job.plan.id());
+        if job.backup.is_none() && (args.keep_pinned || written.is_some_and(PackagePlan::is_pinned)) {
+            job.plan.keep_pinned();
+        }
+        if let Some(plan) = written {
             compare(plan, job)?;
         }
     }
@@ -162,7 +164,10 @@ pub(super) async fn current(
     if let Some(reasons) = refusal(report, &migrated, &args.accept) {
         return Err(refused(reasons.join("; ")));
     }
-    let now = of_package(&context, report).await?;
+    let mut now = of_package(&context, report).await?;
+    if job.plan.is_pinned() {
+        now.keep_pinned();
+    }
     let changed = changes(&lasting(&job.plan), &lasting(&now))?;
     if changed.is_empty() {
         return Ok(now);

@@ -79,6 +79,9 @@ pub struct ApplyArgs {
     /// Folder of `olm migrate plan --to`: migrate its packages, or the named ones, if the plans have not changed
     #[arg(long, value_name = "DIR", conflicts_with = "all")]
     plan: Option<PathBuf>,
+    /// Keep the installed version after the migration, too, instead of following the channel
+    #[arg(long, conflicts_with = "plan")]
+    keep_pinned: bool,
     /// Also write the backups to files of this folder, which `kubectl create -f` restores
     #[arg(long, value_name = "DIR")]
     backup: Option<PathBuf>,
