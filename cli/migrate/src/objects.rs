@@ -87,6 +87,8 @@ pub(super) struct CatalogSource {
     pub(super) image_template: String,
     /// Names of pull secrets.
     pub(super) secrets: Vec<String>,
+    /// Fields of the specification that a ClusterCatalog does not have.
+    pub(super) unmatched: Vec<String>,
 }
 
 /// InstallPlan.
@@ -370,7 +372,18 @@ fn catalog_source(object: &Value) -> CatalogSource {
         priority: object["spec"]["priority"].as_i64().unwrap_or_default(),
         image_template: template.as_str().unwrap_or_default().to_owned(),
         secrets: strings(object, "/spec/secrets"),
+        unmatched: unmatched_fields(&object["spec"]),
     }
+}
+
+/// Fields of a CatalogSource that a ClusterCatalog does not have. Those of its pod are named each.
+fn unmatched_fields(spec: &Value) -> Vec<String> {
+    let keys = |value: &Value| value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+    let pod: Vec<String> = keys(&spec["grpcPodConfig"]);
+    let shown: Vec<String> = keys(spec);
+    let is_shown = |key: &String| ["description", "displayName", "icon", "publisher"].contains(&key.as_str());
+    let pod = pod.into_iter().map(|key| format!("grpcPodConfig.{key}"));
+    pod.chain(shown.into_iter().filter(is_shown)).collect()
 }
 
 /// Package of a ClusterServiceVersion: its property `olm.package`. Empty without it.

@@ -2,10 +2,14 @@
 
 use olm_api::cluster_catalog::{CatalogSource, CatalogSourceType, ClusterCatalogSpec, ImageSource};
 use olm_api::{ClusterCatalog, annotations};
+use olm_cli_core::error::CliError;
 use olm_cli_core::output::qualified;
 use olm_oci::resolve_template;
 use olm_runtime::go_value;
+use serde::Serialize;
+use serde_json::Value;
 
+use super::context::without_status;
 use crate::objects::{self, Key, Objects, Offer};
 
 /// Catalog of a package.
@@ -16,6 +20,85 @@ pub(super) struct Catalog {
     /// ClusterCatalog to create. `None` if it exists.
     pub(super) created: Option<ClusterCatalog>,
     pub(super) notes: Vec<String>,
+}
+
+/// What becomes of a CatalogSource.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ProposedCatalog {
+    /// `namespace/name`
+    pub(crate) source: String,
+    /// Name of the ClusterCatalog. Empty if the CatalogSource has no image.
+    pub(crate) name: String,
+    /// ClusterCatalog to create, unless one has the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) created: Option<Value>,
+    /// Commands that create it, and settings without counterpart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
+}
+
+/// ClusterCatalogs for all CatalogSources.
+///
+/// # Errors
+/// A ClusterCatalog cannot be written as JSON.
+pub(crate) fn proposed(objects: &Objects) -> Result<Vec<ProposedCatalog>, CliError> {
+    let mut all = Vec::new();
+    for (key, source) in &objects.sources {
+        let mut proposed = ProposedCatalog {
+            source: qualified(&key.0, &key.1),
+            name: String::new(),
+            created: None,
+            notes: Vec::new(),
+        };
+        if source.image.is_empty() {
+            proposed.notes.push("it has no image: publish its content with `olm catalog push`".to_owned());
+        } else if let Ok(catalog) = of_bundle(objects, key, &Offer::default()) {
+            proposed.name = catalog.name;
+            if let Some(created) = catalog.created {
+                let created = without_status(serde_json::to_value(created)?);
+                proposed.notes = commands(&created);
+                proposed.notes.extend(catalog.notes.into_iter().chain(without_counterpart(source)));
+                proposed.created = Some(created);
+            }
+        }
+        all.push(proposed);
+    }
+    Ok(all)
+}
+
+/// Commands that create a ClusterCatalog.
+fn commands(catalog: &Value) -> Vec<String> {
+    let name = catalog["metadata"]["name"].as_str().unwrap_or_default();
+    let (spec, image) = (&catalog["spec"], &catalog["spec"]["source"]["image"]);
+    let mut create = format!("olm catalog create {name} {}", image["ref"].as_str().unwrap_or_default());
+    for (flag, value) in
+        [("--poll-interval", &image["pollIntervalMinutes"]), ("--priority", &spec["priority"])]
+    {
+        if let Some(number) = value.as_i64() {
+            create += &format!(" {flag} {number}");
+        }
+    }
+    let template = catalog["metadata"]["annotations"][annotations::EXT_IMAGE_TEMPLATE].as_str();
+    let annotate = template.map(|template| {
+        format!("kubectl annotate clustercatalog {name} '{}={template}'", annotations::EXT_IMAGE_TEMPLATE)
+    });
+    [create].into_iter().chain(annotate).collect()
+}
+
+/// Settings of a CatalogSource that a ClusterCatalog does not have, those of its pod in one line.
+fn without_counterpart(source: &objects::CatalogSource) -> Vec<String> {
+    let line = |fields: &[&String], why: &str| {
+        let all: Vec<&str> = fields.iter().map(|field| field.as_str()).collect();
+        (!all.is_empty()).then(|| format!("no counterpart of {}: {why}", all.join(", ")))
+    };
+    let (pod, other): (Vec<&String>, Vec<&String>) =
+        source.unmatched.iter().partition(|field| field.starts_with("grpcPodConfig"));
+    let lines = [
+        line(&pod, "a ClusterCatalog has no pod"),
+        line(&other, "lists show the name of the ClusterCatalog"),
+    ];
+    lines.into_iter().flatten().collect()
 }
 
 /// Catalog that serves a bundle of the CatalogSource `key`: among the ClusterCatalogs in `offer`, the one with the
@@ -99,7 +182,7 @@ fn minutes(interval: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -183,6 +266,44 @@ mod tests {
         assert_eq!(chosen(&objects, &["./catalog"]), Ok(("mirror".to_owned(), false)));
         objects.sources.clear();
         assert!(chosen(&objects, &[]).unwrap_err().starts_with("CatalogSource olm/hub does not exist"));
+    }
+
+    #[test]
+    fn each_source_gets_a_catalog_with_commands_and_notes() {
+        let mut objects = Objects::default();
+        let pod = json!({"nodeSelector": {"a": "b"}, "securityContextConfig": "restricted"});
+        let full = json!({"image": "r.example/hub:v1", "priority": -5, "displayName": "Hub", "grpcPodConfig": pod,
+            "updateStrategy": {"registryPoll": {"interval": "10m"}}});
+        let template = "r.example/hub:v{kube_minor_version}";
+        for (name, spec, annotations) in [
+            ("full", full, json!({"olm.catalogImageTemplate": template})),
+            ("served", json!({"image": "r.example/served:v1"}), json!({})),
+            ("local", json!({"sourceType": "configmap", "configMap": "a"}), json!({})),
+        ] {
+            let metadata = json!({"namespace": "olm", "name": name, "annotations": annotations});
+            objects.add(&json!({"apiVersion": "operators.coreos.com/v1alpha1", "kind": "CatalogSource",
+                "metadata": metadata, "spec": spec}));
+        }
+        objects.catalogs.insert("present".to_owned(), "r.example/served:v1".to_owned());
+        let all = proposed(&objects).unwrap();
+        let names: Vec<(&str, bool)> =
+            all.iter().map(|one| (one.name.as_str(), one.created.is_some())).collect();
+        assert_eq!(names, [("full", true), ("", false), ("present", false)]);
+        let annotate = format!(
+            "kubectl annotate clustercatalog full 'ext.olm.operatorframework.io/image-template={template}'"
+        );
+        assert_eq!(
+            all[0].notes,
+            [
+                "olm catalog create full r.example/hub:v1 --poll-interval 10 --priority -5",
+                &annotate,
+                "no counterpart of grpcPodConfig.nodeSelector, grpcPodConfig.securityContextConfig: a ClusterCatalog has \
+                 no pod",
+                "no counterpart of displayName: lists show the name of the ClusterCatalog",
+            ]
+        );
+        assert!(all[1].notes[0].starts_with("it has no image"), "{:?}", all[1].notes);
+        assert!(all[2].notes.is_empty());
     }
 
     #[test]
