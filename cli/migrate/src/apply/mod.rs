@@ -82,7 +82,7 @@ pub struct ApplyArgs {
     /// Keep the installed version after the migration, too, instead of following the channel
     #[arg(long, conflicts_with = "plan")]
     keep_pinned: bool,
-    /// Also write the backups to files of this folder, which `kubectl create -f` restores
+    /// Also write the backups to files of this folder, from which kubectl can create them again
     #[arg(long, value_name = "DIR")]
     backup: Option<PathBuf>,
     /// Accept what the plan does about this finding; may be given several times

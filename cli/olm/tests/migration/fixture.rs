@@ -366,6 +366,26 @@ impl Fixture {
         self.api(&object).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// Path of a file or folder of the test.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.servers.file(name).to_str().unwrap().to_owned()
+    }
+
+    /// Deletes the first Secret of the backup of a package.
+    pub(crate) async fn lose_backup(&self, package: &str) {
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"namespace": NAMESPACE}});
+        let name = format!("olm-migrate-{package}.{package}");
+        self.api(&secret).delete(&name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Creates the objects of a list in a file.
+    pub(crate) async fn create_all(&self, path: &Path) {
+        let list: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        for object in list["items"].as_array().unwrap() {
+            self.create(object.clone()).await;
+        }
+    }
+
     /// Creates a Lease whose owner is the held ClusterServiceVersion, and one whose owner does not exist.
     pub(crate) async fn create_late_objects(&self, package: &str) {
         let csv = classic("v1alpha1", "ClusterServiceVersion", package, "", Value::Null);

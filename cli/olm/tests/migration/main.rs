@@ -9,6 +9,7 @@
 extern crate olm_tokio as tokio;
 
 mod fixture;
+mod options;
 mod waiting;
 
 use fixture::Fixture;
