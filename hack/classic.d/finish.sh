@@ -34,11 +34,12 @@ finish() {
 
 # leftovers: prints what classic OLM made, except for OperatorConditions, which Deployments name until the next upgrade.
 leftovers() {
-  local kinds=crds,clusterroles,clusterrolebindings,rolebindings,namespaces,secrets,services,configmaps,serviceaccounts
+  local kinds=crds,apiservices,clusterroles,clusterrolebindings,rolebindings,namespaces,secrets,services,configmaps,serviceaccounts
   kubectl get "$kinds" -A -o json | jq -r '.items[] | select(.metadata.name != "operatorconditions.operators.coreos.com")
     | select(.metadata.namespace != "olm" and .metadata.name != "olm")
     | . as $object | (.metadata.labels // {}) + (.metadata.annotations // {}) | keys as $keys | $object
     | select((.kind == "CustomResourceDefinition" and .spec.group == "operators.coreos.com")
+        or (.kind == "APIService" and .spec.group == "packages.operators.coreos.com")
         or (.metadata.name | startswith("olm.og.")) or ((.roleRef.name // "") | startswith("olm.og."))
         or any(.metadata.ownerReferences[]?; .apiVersion | startswith("operators.coreos.com/v1"))
         or any($keys[]; startswith("olm.operatorgroup.uid/") or startswith("operatorframework.io/installed-alongside-")
