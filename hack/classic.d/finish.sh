@@ -4,7 +4,7 @@
 # finish: migrates all packages, removes classic OLM, and fails if anything of it is left, or if a pod restarts meanwhile. The
 # serving certificates are renewed, which the prober observes.
 finish() {
-  local package code=0
+  local package prober='' code=0
   local -a packages=()
   mapfile -t packages < <(kubectl get subscriptions.operators.coreos.com -A -o json | jq -r '.items[].spec.name')
   say "finish: migration of ${packages[*]}"
