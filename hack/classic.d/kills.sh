@@ -15,7 +15,7 @@ kills() {
       [ $command = apply ] || is_installed "$1" || { echo "    $1: NOT INSTALLED" | tee -a "$run/faults"; code=1; }
       take $back "$1" || return
       compare "$1" "after $back" || code=1
-      number=$((number + 1))
+      number=$((number + ${OLM_CLASSIC_KILLS:-1}))
     done
   done
   sleep "$settle"
