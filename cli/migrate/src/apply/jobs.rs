@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::super::backup::{self, Backup};
 use super::super::plan::model::PackagePlan;
-use super::super::plan::{PlanContext, Refusal, of_package, ordered, refusal, select};
+use super::super::plan::{ACCEPTABLE, PlanContext, Refusal, of_package, ordered, refusal, select};
 use super::ApplyArgs;
 use super::observe::V1ALPHA1;
 
@@ -161,7 +161,7 @@ pub(super) async fn current(
     let reports = select(&context.reports, std::slice::from_ref(&id))?;
     let report =
         reports.first().ok_or_else(|| refused("classic OLM does not have it any more".to_owned()))?;
-    if let Some(reasons) = refusal(report, &migrated, &args.accept) {
+    if let Some(reasons) = refusal(report, &migrated, &accepted(args)) {
         return Err(refused(reasons.join("; ")));
     }
     let mut now = of_package(&context, report).await?;
@@ -173,6 +173,14 @@ pub(super) async fn current(
         return Ok(now);
     }
     Err(refused(format!("the plan has changed during this run: {}", changed.join("; "))))
+}
+
+/// Findings that the user accepts: for reviewed plans all that they answer.
+fn accepted(args: &ApplyArgs) -> Vec<String> {
+    match args.plan {
+        Some(_) => ACCEPTABLE.map(str::to_owned).into(),
+        None => args.accept.clone(),
+    }
 }
 
 /// The plan without what migrations of other packages change, and without the channels of the extension, which a rollback
@@ -214,7 +222,7 @@ async fn plans(
             namespace: report.namespace.clone(),
             reasons,
         };
-        if let Some(reasons) = refusal(report, &planned, &args.accept) {
+        if let Some(reasons) = refusal(report, &planned, &accepted(args)) {
             jobs.refused.push(refuse(reasons));
             continue;
         }
