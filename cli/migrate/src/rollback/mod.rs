@@ -30,6 +30,7 @@ use super::apply::act::{recreate_missing, resume_subscription};
 use super::apply::observe::classic;
 use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh, recreate};
 use super::backup::{self, Backup};
+use super::objects::{Csv, csv};
 use super::plan::ordered;
 use super::pods::{announced, read as read_pods, restarted};
 use super::report::{MigrationReport, PackageResult};
@@ -161,9 +162,24 @@ async fn chosen(access: &ObjectAccess<'_>, args: &MigrateRollbackArgs) -> Result
         let deleted = || CliError::no_candidate(format!("the backup of {namespace}/{package} was deleted"));
         backups.push(backup.ok_or_else(deleted)?);
     }
-    let mut backups = ordered(backups, |backup| (backup.plan.id(), backup.plan.after.as_slice()));
-    backups.reverse();
-    Ok(backups)
+    Ok(providers_first(backups))
+}
+
+/// Backups with those first that provide an API which another one requires. Their plans do not tell: once the others are
+/// migrated, nothing of classic OLM requires it any more.
+fn providers_first(backups: Vec<Backup>) -> Vec<Backup> {
+    let csvs: Vec<(String, Csv)> =
+        backups.iter().map(|one| (one.plan.id(), one.csv().map(csv).unwrap_or_default())).collect();
+    let providers = |backup: Backup| {
+        let required = backup.csv().map(csv).unwrap_or_default().required;
+        let provided = csvs.iter().filter(|(_, csv)| !csv.owned.is_disjoint(&required));
+        let ids: Vec<String> = provided.map(|(id, _)| id.clone()).collect();
+        (backup, ids)
+    };
+    let all = ordered(backups.into_iter().map(providers).collect(), |(backup, ids)| {
+        (backup.plan.id(), ids.as_slice())
+    });
+    all.into_iter().map(|(backup, _)| backup).collect()
 }
 
 /// The backup of the package `name` among `all`, each with namespace and package.
@@ -430,4 +446,26 @@ impl Rollback<'_> {
 
 fn not_saved(id: &ObjectId) -> CliError {
     CliError::operational(format!("{id} is not in the backup"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::apply::fixture::plan;
+    use super::*;
+
+    #[test]
+    fn packages_that_others_require_return_first() {
+        let backup = |package: &str, owned: &str, required: &str| {
+            let mut plan = plan();
+            plan.package = package.to_owned();
+            let crd = |kind: &str| json!([{"name": format!("{kind}.example.com"), "kind": kind}]);
+            let spec = json!({"customresourcedefinitions": {"owned": crd(owned), "required": crd(required)}});
+            let metadata = json!({"namespace": plan.namespace, "name": plan.csv});
+            let csv = json!({"kind": "ClusterServiceVersion", "metadata": metadata, "spec": spec});
+            Backup { plan, objects: vec![csv], pods: Vec::new() }
+        };
+        let all = vec![backup("a", "A", "B"), backup("b", "B", "C"), backup("c", "C", "C")];
+        let names: Vec<String> = providers_first(all).into_iter().map(|one| one.plan.package).collect();
+        assert_eq!(names, ["c", "b", "a"]);
+    }
 }
