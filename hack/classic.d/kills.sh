@@ -40,7 +40,7 @@ killed() {
     [ $count -lt "$3" ] || kill -KILL $pid 2>/dev/null
     [ $count -ne "$3" ] || echo "    $1 killed at: ${line#"$2": }"
   done <"$fifo"
-  wait $pid || code=$?
+  { wait $pid || code=$?; } 2>/dev/null
   case $code in
   137) return 0 ;;
   0) return 1 ;;
