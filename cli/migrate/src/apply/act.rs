@@ -24,6 +24,8 @@ const ATTEMPTS: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time until classic OLM has surely seen a change of the ClusterServiceVersion.
 const WATCH_DELAY: Duration = Duration::from_secs(1);
+/// Longest time until operator-controller has seen a change of an annotation.
+const REACTION: Duration = Duration::from_secs(30);
 /// Time in which the garbage collector deletes an OperatorCondition whose owner does not exist.
 const BURST: Duration = Duration::from_secs(3);
 /// Part of [`BURST`] before the finalizer of the ClusterServiceVersion is removed.
@@ -377,7 +379,17 @@ async fn create_extension(
         }
         Some(found) => {
             let patch = json!({ "metadata": { "annotations": { (annotations::EXT_ADOPT): digest } } });
-            access.merge(&ObjectId::of(&found), &patch).await.map(drop)
+            let id = ObjectId::of(&found);
+            let patched = access.merge(&id, &patch).await?.unwrap_or_default();
+            // The conditions are those of the former digest: an annotation does not change the generation.
+            let end = Instant::now() + REACTION;
+            while !access.dry_run && Instant::now() < end {
+                if access.get(&id).await?.is_none_or(|now| now["status"] != patched["status"]) {
+                    break;
+                }
+                wait(access, PAUSE).await?;
+            }
+            Ok(())
         }
     }
 }

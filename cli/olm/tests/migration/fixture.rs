@@ -119,7 +119,7 @@ impl Fixture {
     }
 
     /// Creates an object with its status. Returns its UID.
-    async fn create(&self, object: Value) -> String {
+    pub(crate) async fn create(&self, object: Value) -> String {
         let api = self.api(&object);
         let parsed: DynamicObject = serde_json::from_value(object.clone()).unwrap();
         let created = api.create(&PostParams::default(), &parsed).await.unwrap();

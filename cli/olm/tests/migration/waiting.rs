@@ -1,6 +1,12 @@
 //! Waits for other clients.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::join;
 use olm_servers::{Call, Fault, When};
+use serde_json::json;
+use tokio::sync::Notify;
 
 use crate::CLASSIC_VERSION;
 use crate::fixture::Fixture;
@@ -32,4 +38,30 @@ async fn crds_of_kinds_with_one_version_are_not_read() {
     let lists = |kind: &str| calls.iter().filter(|call| call.path.ends_with(kind)).count();
     // Of all kinds, the metadata is listed.
     assert_eq!(lists("/customresourcedefinitions"), lists("/leases"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn object_replaced_right_before_the_extension_is_created_is_adopted() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let reached = Arc::new(Notify::new());
+    let signal = Arc::clone(&reached);
+    let is_creation = move |call: &Call| {
+        let is_it = call.is_mutation() && call.method == "POST" && call.path.ends_with("/clusterextensions");
+        if is_it {
+            signal.notify_one();
+        }
+        is_it
+    };
+    let delay = Fault::Delay(Duration::from_secs(5));
+    let apply = ["apply", name, "--yes"];
+    let ran = fixture.olm_with(&apply, delay, 0, When::Before, is_creation);
+    let replace = async {
+        reached.notified().await;
+        fixture.delete("v1", "ServiceAccount", name, name).await;
+        let metadata = json!({"namespace": name, "name": name});
+        fixture.create(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})).await
+    };
+    let (ran, _) = join!(ran, replace);
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
 }
