@@ -4,9 +4,13 @@
 # finish: migrates all packages, removes classic OLM, and fails if anything of it is left, or if a pod restarts meanwhile. The
 # serving certificates are renewed, which the prober observes.
 finish() {
-  local package prober='' code=0
+  local package names prober='' code=0
   local -a packages=()
-  mapfile -t packages < <(kubectl get subscriptions.operators.coreos.com -A -o json | jq -r '.items[].spec.name')
+  names=$(kubectl get subscriptions.operators.coreos.com -A -o json | jq -er '.items[].spec.name') || {
+    echo "    finish: the Subscriptions cannot be READ, or there are none" | tee -a "$run/faults"
+    return 1
+  }
+  mapfile -t packages <<<"$names"
   say "finish: migration of ${packages[*]}"
   olm migrate apply --all --yes --ca-dir "$run/ca" --accept "$accepted" >"$run/all.log" 2>&1 || {
     echo "    finish: apply --all FAILED" | tee -a "$run/faults"
@@ -19,7 +23,10 @@ finish() {
     tail -n 20 "$run/finish.log"
     code=1
   fi
-  leftovers >"$run/leftovers"
+  leftovers >"$run/leftovers" || {
+    echo "    finish: the objects that are left cannot be READ" | tee -a "$run/faults"
+    code=1
+  }
   if [ -s "$run/leftovers" ]; then
     echo "    finish: $(wc -l <"$run/leftovers") objects are LEFT" | tee -a "$run/faults"
     sed 's/^/      /' "$run/leftovers"

@@ -206,7 +206,7 @@ wait_for() {
 
 # break_neighbor: creates a CRD whose conversion webhook does not exist, and an object that is stored in its older version.
 break_neighbor() {
-  kubectl apply -f - >/dev/null <<'EOT'
+  kubectl apply -f - >/dev/null <<'EOT' || return
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: wrecks.neighbor.example}
@@ -218,8 +218,8 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
   - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
 EOT
-  kubectl wait --for condition=Established --timeout 60s crd/wrecks.neighbor.example >/dev/null
-  wait_for 60 create_wreck
+  kubectl wait --for condition=Established --timeout 60s crd/wrecks.neighbor.example >/dev/null || return
+  wait_for 60 create_wreck || return
   kubectl patch crd wrecks.neighbor.example --type json -p '[
     {"op": "replace", "path": "/spec/versions/0/storage", "value": false},
     {"op": "replace", "path": "/spec/versions/1/storage", "value": true},

@@ -1,9 +1,13 @@
 # Sourced by hack/classic-test: kills migrations at each of their steps, and repeats them.
 # shellcheck shell=bash disable=SC2034,SC2154 # variables of hack/classic-test
 
-# kills PACKAGE: migrates and returns a package, each time killed at another step. Counts the kills in $cycles.
+# Commands have at least this number of steps.
+readonly least_steps=5
+
+# kills PACKAGE: migrates and returns a package, each time killed at another step. Counts the kills in $cycles, and fails if
+# there are too few, as without the steps in the output.
 kills() {
-  local command back number code=0
+  local command back number code=0 distance=${OLM_CLASSIC_KILLS:-1}
   for command in apply rollback; do
     back=rollback
     [ $command = apply ] || back=apply
@@ -15,8 +19,12 @@ kills() {
       [ $command = apply ] || is_installed "$1" || { echo "    $1: NOT INSTALLED" | tee -a "$run/faults"; code=1; }
       take $back "$1" || return
       compare "$1" "after $back" || code=1
-      number=$((number + ${OLM_CLASSIC_KILLS:-1}))
+      number=$((number + distance))
     done
+    if [ "$number" -le $least_steps ]; then
+      echo "    $1: $command was not KILLED after step $((number - distance))" | tee -a "$run/faults"
+      code=1
+    fi
   done
   sleep "$settle"
   compare "$1" "$settle s after all kills" || code=1
