@@ -31,8 +31,9 @@ pub(super) const ABOUT: &str = "Report which packages of classic OLM can become 
 
 Reads the Subscriptions, ClusterServiceVersions, InstallPlans, OperatorGroups, CatalogSources and OperatorConditions \
 of the cluster, and the bundles of its ClusterCatalogs. Changes nothing. Each package is ready, ready with settings \
-that its ClusterExtension gets, needs a decision, or is not possible yet. --rules explains the findings. Without -n, each \
-CatalogSource gets the commands that create its ClusterCatalog: `olm migrate apply` creates those that it needs.
+that its ClusterExtension gets, needs a decision, or is not possible yet. --rules explains the findings. Without -n, the \
+report has the commands that create a ClusterCatalog for each CatalogSource. `olm migrate apply` creates the ClusterCatalogs \
+that its packages need.
 
 --render also pulls and renders the installed bundles and compares them with what runs, by dry runs: a changed pod \
 template means one rolling restart of the operator (NOTE-2).
@@ -308,13 +309,8 @@ fn catalogs_text(catalogs: &[ProposedCatalog]) -> String {
     if catalogs.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(&["CATALOGSOURCE", "CLUSTERCATALOG", "STATE", "NEXT"]);
-    for ProposedCatalog { source, name, created, notes } in catalogs {
-        let state = match created {
-            Some(_) => "to create",
-            None if name.is_empty() => "none",
-            None => "exists",
-        };
+    let mut table = Table::new(&["CATALOGSOURCE", "CLUSTERCATALOG", "STATE", "NOTES"]);
+    for ProposedCatalog { source, name, state, notes, .. } in catalogs {
         let name = if name.is_empty() { "-" } else { name };
         if notes.is_empty() {
             table.row([source, name, state, "-"]);
