@@ -6,9 +6,7 @@
 //! is only read from the namespace of the controllers, where only administrators write Secrets of its type:
 //! `hardened.yaml` permits operator-controller others.
 
-use std::fs;
 use std::io::{Read, Write};
-use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -21,7 +19,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use super::apply::fresh;
 use super::detach::PAUSED;
 use super::plan::model::PackagePlan;
 use super::pods::PodState;
@@ -31,15 +28,17 @@ pub(super) const LABEL: &str = "ext.olm.operatorframework.io/migration";
 /// Label of the Secrets, with the namespace of the package.
 const NAMESPACE: &str = "ext.olm.operatorframework.io/migration-namespace";
 /// Annotation of the first Secret once the migration is complete.
-const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
+pub(super) const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
 /// Annotation of the first Secret with the UID of the extension.
 const EXTENSION: &str = "ext.olm.operatorframework.io/migration-extension";
 /// Annotation of the first Secret with the channels that the extension had when a rollback began, as JSON.
 const CHANNELS: &str = "ext.olm.operatorframework.io/migration-channels";
+/// Annotation of the first Secret with the version or range that the extension had then. Absent without one.
+const VERSION: &str = "ext.olm.operatorframework.io/migration-version";
 /// Annotation of the first Secret once a rollback has ended, but for the deletion of the backup.
-const RETURNED: &str = "ext.olm.operatorframework.io/migration-returned";
+pub(super) const RETURNED: &str = "ext.olm.operatorframework.io/migration-returned";
 /// Annotation of the first Secret with the digest of the compressed content.
-const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
+pub(super) const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
 /// Annotation of the first Secret with the number of Secrets.
 const PARTS: &str = "ext.olm.operatorframework.io/migration-parts";
 /// Key of the data.
@@ -211,12 +210,25 @@ pub(super) async fn read(
     namespace: &str,
     package: &str,
 ) -> Result<Option<Backup>, CliError> {
+    Ok(read_secrets(access, namespace, package).await?.map(|(_, backup)| backup))
+}
+
+/// Reads the backup of a package with its Secrets, the first part first. `None` without a complete one.
+///
+/// # Errors
+/// The Secrets cannot be read, or their content is damaged.
+pub(super) async fn read_secrets(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+) -> Result<Option<(Vec<Value>, Backup)>, CliError> {
     let first = id(access, &name(namespace, package, 1));
     let damaged = |why: String| {
         CliError::operational(format!(
-            "{first}: the backup is damaged: {why}; restore the Secret, from the file of `--backup` or a backup of the \
-             cluster, and run the command again. Delete it only if classic OLM still has the package: its ClusterServiceVersion is not being deleted, the \
-             spec.source of its Subscription is not {PAUSED}, and there is no ClusterExtension of the package"
+            "{first}: the backup is damaged: {why}; replace its Secrets with `kubectl replace --force -f FILE`, from the \
+             file of `--backup` or a backup of the cluster, and run the command again. Delete them only if classic OLM \
+             still has the package: its ClusterServiceVersion is not being deleted, the spec.source of its Subscription \
+             is not {PAUSED}, and there is no ClusterExtension of the package"
         ))
     };
     let Some(first) = access.get(&first).await? else { return Ok(None) };
@@ -228,18 +240,21 @@ pub(super) async fn read(
         secrets.push(secret.ok_or_else(missing)?);
     }
     let mut backup = unpack(&secrets).map_err(damaged)?;
-    keep_channels(&mut backup.plan, &secrets[0]);
-    Ok(Some(backup))
+    keep_settings(&mut backup.plan, &secrets[0]);
+    Ok(Some((secrets, backup)))
 }
 
-/// Gives the extension after the migration the channels that a rollback has recorded in the first Secret.
-fn keep_channels(plan: &mut PackagePlan, first: &Value) {
-    let recorded = first["metadata"]["annotations"][CHANNELS].as_str();
+/// Gives the extension after the migration the channels and the version that a rollback has recorded in the first Secret.
+fn keep_settings(plan: &mut PackagePlan, first: &Value) {
+    let annotations = &first["metadata"]["annotations"];
+    let recorded = annotations[CHANNELS].as_str();
     let recorded = recorded.and_then(|text| serde_json::from_str::<Vec<String>>(text).ok());
     let catalog = plan.opened.pointer_mut("/spec/source/catalog").and_then(Value::as_object_mut);
     let (Some(channels), Some(catalog)) = (recorded, catalog) else { return };
-    // That of a plan that keeps it: the extension did not have it any more.
-    catalog.remove("version");
+    match annotations[VERSION].as_str() {
+        Some(version) => drop(catalog.insert("version".to_owned(), json!(version))),
+        None => drop(catalog.remove("version")),
+    }
     match channels.is_empty() {
         true => drop(catalog.remove("channels")),
         false => drop(catalog.insert("channels".to_owned(), json!(channels))),
@@ -296,13 +311,13 @@ fn package_of(secret: &Value) -> Option<(String, String)> {
 /// Records whether the migration of a package is complete.
 ///
 /// # Errors
-/// The API server refuses it or does not answer.
+/// The API server refuses it or does not answer, or the backup does not exist.
 pub(super) async fn set_complete(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
     is_complete: bool,
 ) -> Result<(), CliError> {
-    annotate(access, plan, COMPLETE, is_complete.then_some("true")).await
+    annotate(access, plan, json!({ COMPLETE: is_complete.then_some("true") })).await
 }
 
 /// Reports whether the migration of a package is complete, as recorded.
@@ -310,10 +325,10 @@ pub(super) async fn set_complete(
 /// # Errors
 /// The API server does not answer, or denies access.
 pub(super) async fn is_complete(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
-    Ok(annotation(access, plan, COMPLETE).await?.is_some_and(|value| value == "true"))
+    Ok(annotation(access, plan, COMPLETE).await?.flatten().is_some_and(|value| value == "true"))
 }
 
-/// Records whether classic OLM has the package again.
+/// Records whether classic OLM has the package again. A rollback that ends does not need its backup any more.
 ///
 /// # Errors
 /// The API server refuses it or does not answer.
@@ -322,7 +337,7 @@ pub(super) async fn set_returned(
     plan: &PackagePlan,
     is_returned: bool,
 ) -> Result<(), CliError> {
-    annotate(access, plan, RETURNED, is_returned.then_some("true")).await
+    merge(access, plan, json!({ RETURNED: is_returned.then_some("true") })).await.map(drop)
 }
 
 /// Reports whether classic OLM has the package again, as recorded.
@@ -330,78 +345,91 @@ pub(super) async fn set_returned(
 /// # Errors
 /// The API server does not answer, or denies access.
 pub(super) async fn is_returned(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
-    Ok(annotation(access, plan, RETURNED).await?.is_some_and(|value| value == "true"))
+    Ok(annotation(access, plan, RETURNED).await?.flatten().is_some_and(|value| value == "true"))
 }
 
 /// Records the UID of the extension that the migration created. `None` if it is to be created.
 ///
 /// # Errors
-/// The API server refuses it or does not answer.
+/// The API server refuses it or does not answer, or the backup does not exist.
 pub(super) async fn record_extension(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
     uid: Option<&str>,
 ) -> Result<(), CliError> {
-    annotate(access, plan, EXTENSION, uid).await
+    annotate(access, plan, json!({ EXTENSION: uid })).await
 }
 
-/// Records the channels of the extension before a rollback pauses it: administrators may have changed them, and another
-/// migration removes them while the version is pinned.
+/// Records the channels and the version of the extension before a rollback pauses it: administrators may have changed
+/// them, and another migration pins the version meanwhile.
 ///
 /// # Errors
-/// The API server refuses it or does not answer.
-pub(super) async fn record_channels(
+/// The API server refuses it or does not answer, or the backup does not exist.
+pub(super) async fn record_settings(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
     extension: &Value,
 ) -> Result<(), CliError> {
-    let channels = match &extension["spec"]["source"]["catalog"]["channels"] {
-        Value::Null => json!([]),
-        channels => channels.clone(),
-    };
-    annotate(access, plan, CHANNELS, Some(&channels.to_string())).await
+    let catalog = &extension["spec"]["source"]["catalog"];
+    let channels = catalog["channels"].as_array().cloned().unwrap_or_default();
+    let settings = json!({ CHANNELS: Value::from(channels).to_string(), VERSION: catalog["version"] });
+    annotate(access, plan, settings).await
 }
 
 /// UID of the extension that the migration created, as recorded.
 ///
 /// # Errors
-/// The API server does not answer, or denies access.
+/// The API server does not answer, or denies access, or the backup does not exist.
 pub(super) async fn recorded_extension(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
 ) -> Result<Option<String>, CliError> {
-    annotation(access, plan, EXTENSION).await
+    annotation(access, plan, EXTENSION).await?.ok_or_else(|| lost(access, plan))
 }
 
-/// Changes an annotation of the first Secret. The metadata of an immutable Secret can change.
-async fn annotate(
+/// Error for a backup that was deleted while the migration needs it.
+pub(super) fn lost(access: &ObjectAccess<'_>, plan: &PackagePlan) -> CliError {
+    CliError::operational(format!(
+        "{}, the backup of the package, does not exist any more: restore it with `kubectl create -f FILE`, from the file \
+         of `--backup` or a backup of the cluster, and run the command again",
+        id(access, &name(&plan.namespace, &plan.package, 1))
+    ))
+}
+
+/// Changes annotations of the first Secret.
+async fn annotate(access: &ObjectAccess<'_>, plan: &PackagePlan, values: Value) -> Result<(), CliError> {
+    match merge(access, plan, values).await? {
+        // A dry run has not written it.
+        None if !access.dry_run => Err(lost(access, plan)),
+        _ => Ok(()),
+    }
+}
+
+/// Changes annotations of the first Secret, if it exists. The metadata of an immutable Secret can change.
+async fn merge(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
-    key: &str,
-    value: Option<&str>,
-) -> Result<(), CliError> {
+    values: Value,
+) -> Result<Option<Value>, CliError> {
     let first = id(access, &name(&plan.namespace, &plan.package, 1));
-    access.merge(&first, &json!({ "metadata": { "annotations": { key: value } } })).await.map(drop)
+    access.merge(&first, &json!({ "metadata": { "annotations": values } })).await
 }
 
+/// Annotation of the first Secret. `None` if the Secret does not exist.
 async fn annotation(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
     key: &str,
-) -> Result<Option<String>, CliError> {
+) -> Result<Option<Option<String>>, CliError> {
     let first = access.get(&id(access, &name(&plan.namespace, &plan.package, 1))).await?;
-    Ok(first.and_then(|first| first["metadata"]["annotations"][key].as_str().map(str::to_owned)))
+    Ok(first.map(|first| first["metadata"]["annotations"][key].as_str().map(str::to_owned)))
 }
 
 /// Secrets of the backup of a package, the first part first.
 ///
 /// # Errors
 /// The API server does not answer, or denies access.
-pub(super) async fn secrets(
-    access: &ObjectAccess<'_>,
-    namespace: &str,
-    package: &str,
-) -> Result<Vec<Value>, CliError> {
+async fn secrets(access: &ObjectAccess<'_>, namespace: &str, package: &str) -> Result<Vec<Value>, CliError> {
     let selector = format!("{LABEL}={},{NAMESPACE}={namespace}", label(package));
     let home = access.cluster().namespace();
     let mut secrets = access.list(("v1", "Secret"), home, Some(&selector)).await?;
@@ -416,30 +444,6 @@ pub(super) async fn secrets(
     secrets.retain(|secret| secret["metadata"]["name"].as_str().is_some_and(is_part));
     secrets.sort_by_key(|secret| secret["metadata"]["annotations"].get(DIGEST).is_none());
     Ok(secrets)
-}
-
-/// Writes the Secrets of the backup to a file of `folder`, from which `kubectl create` restores them. Only its owner may read
-/// it: it has the content of Secrets.
-///
-/// # Errors
-/// The Secrets cannot be read, or the file cannot be written.
-pub(super) async fn write_file(
-    access: &ObjectAccess<'_>,
-    plan: &PackagePlan,
-    folder: &Path,
-) -> Result<(), CliError> {
-    let items: Vec<Value> =
-        secrets(access, &plan.namespace, &plan.package).await?.iter().map(fresh).collect();
-    let text = serde_json::to_vec(&json!({ "apiVersion": "v1", "kind": "List", "items": items }))?;
-    let path = folder.join(format!("{}.json", name(&plan.namespace, &plan.package, 1)));
-    let write = || {
-        fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(&text)?;
-        file.persist(&path)?;
-        Ok(())
-    };
-    write().map_err(|error: std::io::Error| CliError::at(path.display(), error))
 }
 
 /// Deletes the backup of a package, the first part first.

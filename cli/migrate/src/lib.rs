@@ -7,6 +7,7 @@
 
 mod apply;
 mod backup;
+mod backup_file;
 mod classify;
 mod dependents;
 mod detach;

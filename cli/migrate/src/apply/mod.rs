@@ -32,10 +32,12 @@ use self::jobs::Job;
 use self::observe::{Live, observe};
 use self::state::{Observed, Step, decide};
 use super::backup::{self, Backup};
+use super::backup_file;
 use super::dependents;
 use super::plan::model::PackagePlan;
 use super::pods::{self, RestartedPod};
 use super::report::{MigrationReport, PackageResult};
+use super::shell_word;
 
 /// Number of times that a run takes the same kind of step, at most.
 const MAX_REPETITIONS: usize = 10;
@@ -116,6 +118,9 @@ pub(super) async fn run(args: ApplyArgs, session: &mut Session) -> Result<(), Cl
     let mut report = MigrationReport::new(args.dry_run.is_some());
     let jobs = jobs::read(&args, &cluster, session).await?;
     let open: Vec<&Job> = jobs.packages.iter().filter(|job| !job.is_complete).collect();
+    if let Some(folder) = &args.backup {
+        backup_file::check(folder, open.iter().filter(|job| job.backup.is_none()).map(|job| &job.plan))?;
+    }
     if args.dry_run.is_none() && !open.is_empty() {
         changes::confirm(&question(&open), args.yes, session).await?;
     }
@@ -239,6 +244,10 @@ impl Run<'_> {
             Some(_) => self.check_kinds().await?,
             None => self.check_writes().await?,
         }
+        if backup.is_some() {
+            let package = format!("package {}", self.plan.package);
+            self.write_file().await.map_err(|error| failed(error, &package, &self.remaining(true)))?;
+        }
         let mut counts = StepCounts::new();
         loop {
             let remaining = self.remaining(backup.is_some());
@@ -276,8 +285,8 @@ impl Run<'_> {
                 Step::DropBackup(why) => return Err(dropped(&package, why)),
                 _ => {}
             }
-            // Opening the pin records the extension.
-            if matches!(step, Step::BackUp | Step::Open) {
+            // The creation removes the UID of a former extension.
+            if matches!(step, Step::BackUp | Step::CreateExtension) {
                 self.write_file().await.map_err(|error| failed(error, &what, &remaining))?;
             }
         }
@@ -294,15 +303,14 @@ impl Run<'_> {
             outcome.pods = backup.pods.len();
             outcome.restarted = pods::restarted(&backup.pods, &after, &pods::announced(self.plan));
         }
-        backup::set_complete(self.access, self.plan, true).await?;
-        self.write_file().await
+        backup::set_complete(self.access, self.plan, true).await
     }
 
     /// Writes the backup to a file, if there is a folder for it.
     async fn write_file(&self) -> Result<(), CliError> {
         match &self.args.backup {
-            Some(folder) if self.args.dry_run.is_none() => {
-                backup::write_file(self.access, self.plan, folder).await
+            Some(folder) if self.args.dry_run.is_none() && !self.access.dry_run => {
+                backup_file::write(self.access, self.plan, folder).await
             }
             _ => Ok(()),
         }
@@ -365,6 +373,11 @@ impl Run<'_> {
         backup: Option<&Backup>,
         state: (&Observed, &Live),
     ) -> Result<(), CliError> {
+        // The file has the UID before the digest, which identifies the extension without it, is removed.
+        if *step == Step::Open {
+            act::record_extension(self.access, self.plan).await?;
+            self.write_file().await?;
+        }
         act::take(self.access, self.plan, backup, step, state).await
     }
 
@@ -394,7 +407,9 @@ impl Run<'_> {
     /// Commands that go on or back.
     fn ways(&self) -> String {
         let id = self.plan.id();
-        format!("to go on: olm migrate apply {id}; to go back: olm migrate rollback {id}")
+        let folder = self.args.backup.as_ref().map(|folder| shell_word(&folder.to_string_lossy()));
+        let backup = folder.map(|folder| format!(" --backup {folder}")).unwrap_or_default();
+        format!("to go on: olm migrate apply {id}{backup}; to go back: olm migrate rollback {id}")
     }
 }
 

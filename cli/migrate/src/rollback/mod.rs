@@ -1,14 +1,14 @@
 //! `olm migrate rollback`: returns a migrated package to classic OLM, without a restart
 //! (docs/design/migration.md#rollback).
 //!
-//! [`mod@observe`] reads the state, and [`state`], which is pure, chooses the next step.
+//! [`choice`] chooses the packages, [`mod@observe`] reads the state, and [`state`], which is pure, chooses the next step.
 
+mod choice;
 mod observe;
 mod restoration;
 mod state;
 mod trust;
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::Args;
@@ -22,16 +22,16 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::ClusterArgs;
 use serde_json::{Value, json};
 
+use self::choice::{Failures, chosen, present};
 use self::observe::{is_webhook, observe, restorable};
 pub(super) use self::restoration::is_recreated;
 use self::restoration::{has_installed, installed, owning, paused, released, unowned};
 use self::state::{Step, decide};
 use super::apply::act::{recreate_missing, resume_subscription};
-use super::apply::observe::classic;
+use super::apply::observe::{classic, is_open};
 use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh, recreate};
 use super::backup::{self, Backup};
-use super::objects::{Csv, csv};
-use super::plan::ordered;
+use super::plan::model::PackagePlan;
 use super::pods::{announced, read as read_pods, restarted};
 use super::report::{MigrationReport, PackageResult};
 
@@ -88,23 +88,34 @@ pub struct MigrateRollbackArgs {
 pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let access = ObjectAccess::new(&cluster, session, false);
-    let backups = chosen(&access, &args).await?;
+    let mut failures = Failures::default();
+    let backups = chosen(&access, &args, &mut failures).await?;
     check(&access).await?;
     let names: Vec<String> =
-        backups.iter().map(|backup| format!("{} {}", backup.plan.id(), backup.plan.version)).collect();
+        backups.iter().map(|(backup, _)| format!("{} {}", backup.plan.id(), backup.plan.version)).collect();
     let question = format!("Return {} to classic OLM?", names.join(", "));
-    changes::confirm(&question, args.yes, session).await?;
+    if !backups.is_empty() {
+        changes::confirm(&question, args.yes, session).await?;
+    }
     let mut report = MigrationReport::new(false);
-    let mut failure = None;
-    for backup in &backups {
-        match (Rollback { access: &access, backup, timeout: args.timeout }).package().await {
+    for (backup, providers) in &backups {
+        let PackagePlan { namespace, package, .. } = &backup.plan;
+        let result = match failures.among(providers) {
+            Some(provider) => Err(CliError::operational(format!(
+                "{namespace}/{package}: not tried, because it requires {provider}, which has not returned"
+            ))),
+            None => returned(&access, namespace, package, args.timeout).await,
+        };
+        match result {
             Ok(result) => report.packages.push(result),
-            Err(error) => {
-                failure = Some(error);
-                break;
-            }
+            Err(error) => failures.add(namespace, package, &error),
+        }
+        if failures.is_interrupted() {
+            break;
         }
     }
+    let failure = failures.error();
+    report.failed = failures.all;
     session.output.result(args.format.output, "MigrationReport", &report, MigrationReport::text)?;
     match failure {
         Some(failure) => Err(failure),
@@ -113,6 +124,17 @@ pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Res
         }
         None => Ok(()),
     }
+}
+
+/// Returns a package with its present backup: others may have changed it since the question.
+async fn returned(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+    timeout: Duration,
+) -> Result<PackageResult, CliError> {
+    let backup = present(access, namespace, package).await?;
+    Rollback { access, backup: &backup, timeout }.package().await
 }
 
 /// Checks that classic OLM is installed.
@@ -143,59 +165,6 @@ async fn check(access: &ObjectAccess<'_>) -> Result<(), CliError> {
         );
     }
     Ok(())
-}
-
-/// Backups of the packages that the arguments name. Packages that others require are first: classic OLM fails an operator
-/// without the APIs that it requires.
-async fn chosen(access: &ObjectAccess<'_>, args: &MigrateRollbackArgs) -> Result<Vec<Backup>, CliError> {
-    let all = backup::find(access).await?;
-    if all.is_empty() {
-        return Err(CliError::no_candidate("no package has been migrated: there is no backup"));
-    }
-    let mut ids = BTreeSet::new();
-    for name in &args.names {
-        ids.insert(find(&all, name)?);
-    }
-    let mut backups = Vec::new();
-    for (namespace, package) in if args.all { all.iter().collect() } else { ids } {
-        let backup = backup::read(access, namespace, package).await?;
-        let deleted = || CliError::no_candidate(format!("the backup of {namespace}/{package} was deleted"));
-        backups.push(backup.ok_or_else(deleted)?);
-    }
-    Ok(providers_first(backups))
-}
-
-/// Backups with those first that provide an API which another one requires. Their plans do not tell: once the others are
-/// migrated, nothing of classic OLM requires it any more.
-fn providers_first(backups: Vec<Backup>) -> Vec<Backup> {
-    let csvs: Vec<(String, Csv)> =
-        backups.iter().map(|one| (one.plan.id(), one.csv().map(csv).unwrap_or_default())).collect();
-    let providers = |backup: Backup| {
-        let required = backup.csv().map(csv).unwrap_or_default().required;
-        let provided = csvs.iter().filter(|(_, csv)| !csv.owned.is_disjoint(&required));
-        let ids: Vec<String> = provided.map(|(id, _)| id.clone()).collect();
-        (backup, ids)
-    };
-    let all = ordered(backups.into_iter().map(providers).collect(), |(backup, ids)| {
-        (backup.plan.id(), ids.as_slice())
-    });
-    all.into_iter().map(|(backup, _)| backup).collect()
-}
-
-/// The backup of the package `name` among `all`, each with namespace and package.
-fn find<'a>(all: &'a [(String, String)], name: &str) -> Result<&'a (String, String), CliError> {
-    let id = |(namespace, package): &(String, String)| format!("{namespace}/{package}");
-    let is_named = |one: &&(String, String)| one.1 == name || id(one) == name;
-    let found: Vec<&(String, String)> = all.iter().filter(is_named).collect();
-    let names = |found: &[&(String, String)]| found.iter().map(|one| id(one)).collect::<Vec<_>>().join(", ");
-    match found.as_slice() {
-        [one] => Ok(one),
-        [] => {
-            let known = names(&all.iter().collect::<Vec<_>>());
-            Err(CliError::no_candidate(format!("there is no backup of package {name}, only of {known}")))
-        }
-        several => Err(CliError::usage(format!("package {name}: name one of {}", names(several)))),
-    }
 }
 
 /// Return of one package to classic OLM.
@@ -253,7 +222,7 @@ impl Rollback<'_> {
                 Step::Refuse(_) => return Err(CliError::findings(what)),
                 // A refused rollback changes nothing.
                 _ if steps.is_empty() => {
-                    let begun = backup::set_complete(self.access, plan, false).await;
+                    let begun = self.begin().await;
                     begun.map_err(|error| failed(error, &what, &remaining))?;
                 }
                 _ => {}
@@ -348,18 +317,21 @@ impl Rollback<'_> {
         }
     }
 
-    async fn pause(&self, extension: &ObjectId) -> Result<(), CliError> {
-        let live = self.access.get(extension).await?;
-        // While a migration pins the version, the extension has no channels, also after an interrupted rollback.
-        let pinned = &self.backup.plan.extension["spec"]["source"]["catalog"]["version"];
-        let is_open = |live: &&Value| {
-            let catalog = &live["spec"]["source"]["catalog"];
-            let is_pinned = catalog["version"] == *pinned && catalog["channels"].is_null();
-            live["metadata"]["annotations"].get(annotations::EXT_ADOPT).is_none() && !is_pinned
-        };
-        if let Some(live) = live.as_ref().filter(is_open) {
-            backup::record_channels(self.access, &self.backup.plan, live).await?;
+    /// Records the begin of the rollback, and before what the extension follows. The pin of a migration that has not ended
+    /// is not a choice of an administrator.
+    async fn begin(&self) -> Result<(), CliError> {
+        let Self { access, backup, .. } = self;
+        let plan = &backup.plan;
+        let extension = ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) };
+        if let Some(live) = access.get(&extension).await?
+            && (is_open(plan, &live) || backup::is_complete(access, plan).await?)
+        {
+            backup::record_settings(access, plan, &live).await?;
         }
+        backup::set_complete(access, plan, false).await
+    }
+
+    async fn pause(&self, extension: &ObjectId) -> Result<(), CliError> {
         let patch = json!({ "metadata": { "annotations": {
             (annotations::EXT_PAUSED): "true", (annotations::EXT_UNINSTALL_POLICY): null } } });
         self.access.merge(extension, &patch).await.map(drop)
@@ -446,26 +418,4 @@ impl Rollback<'_> {
 
 fn not_saved(id: &ObjectId) -> CliError {
     CliError::operational(format!("{id} is not in the backup"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::apply::fixture::plan;
-    use super::*;
-
-    #[test]
-    fn packages_that_others_require_return_first() {
-        let backup = |package: &str, owned: &str, required: &str| {
-            let mut plan = plan();
-            plan.package = package.to_owned();
-            let crd = |kind: &str| json!([{"name": format!("{kind}.example.com"), "kind": kind}]);
-            let spec = json!({"customresourcedefinitions": {"owned": crd(owned), "required": crd(required)}});
-            let metadata = json!({"namespace": plan.namespace, "name": plan.csv});
-            let csv = json!({"kind": "ClusterServiceVersion", "metadata": metadata, "spec": spec});
-            Backup { plan, objects: vec![csv], pods: Vec::new() }
-        };
-        let all = vec![backup("a", "A", "B"), backup("b", "B", "C"), backup("c", "C", "C")];
-        let names: Vec<String> = providers_first(all).into_iter().map(|one| one.plan.package).collect();
-        assert_eq!(names, ["c", "b", "a"]);
-    }
 }

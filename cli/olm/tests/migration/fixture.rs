@@ -104,7 +104,7 @@ impl Fixture {
         format!("m{number:03}")
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.servers.client()
     }
 
@@ -259,12 +259,19 @@ impl Fixture {
 
     /// Fails unless the package is an extension, with all objects and without owners of classic OLM.
     pub(crate) async fn is_migrated(&self, package: &str, before: &Objects) {
+        self.is_migrated_with(package, before, (None, "stable")).await;
+    }
+
+    /// As [`Self::is_migrated`], with this version and these channels of the extension.
+    pub(crate) async fn is_migrated_with(
+        &self,
+        package: &str,
+        before: &Objects,
+        expected: (Option<&str>, &str),
+    ) {
         let extension = self.extension(package).await;
         let catalog = extension.spec.as_ref().unwrap().source.catalog.as_ref().unwrap();
-        assert_eq!(
-            (catalog.version.as_ref(), catalog.channels.as_slice()),
-            (None, &["stable".to_owned()][..])
-        );
+        assert_eq!((catalog.version.as_deref(), catalog.channels.join(",").as_str()), expected);
         let is_left = |key: &String| key.ends_with("/adopt") || key.ends_with("/paused");
         assert!(!extension.annotations().keys().any(is_left), "{extension:?}");
         let after = self.objects(package).await;

@@ -1,9 +1,20 @@
 //! Options of `olm migrate apply` and `rollback`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use kube::api::{Api, Patch, PatchParams};
+use olm_api::ClusterExtension;
+use olm_control_plane::eventually;
+use olm_servers::{Call, Fault, When};
+use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
 use crate::succeeds;
+
+/// Path of the file with the backup of a package.
+fn file(folder: &str, name: &str) -> PathBuf {
+    Path::new(folder).join(format!("olm-migrate-{name}.{name}.json"))
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_packages_return_with_backups_from_files() {
@@ -19,7 +30,7 @@ async fn all_packages_return_with_backups_from_files() {
     fixture.lose_backup(&names[0]).await;
     let ran = fixture.olm(&["rollback", &names[0], "--yes"]).await;
     assert_eq!(ran.code, 4, "{}", ran.stderr);
-    let file = Path::new(&folder).join(format!("olm-migrate-{0}.{0}.json", names[0]));
+    let file = file(&folder, &names[0]);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
@@ -32,4 +43,121 @@ async fn all_packages_return_with_backups_from_files() {
     for (name, before) in names.iter().zip(&before) {
         fixture.is_classic(name, before).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn backup_lost_during_a_migration_is_restored_from_its_file() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let before = fixture.objects(name).await;
+    let folder = fixture.file("backups");
+    let apply = ["apply", name, "--yes", "--backup", &folder];
+    let extensions: Api<ClusterExtension> = Api::all(fixture.client());
+    let prune = async {
+        eventually("the extension exists", async || extensions.get_opt(name).await.unwrap()).await;
+        fixture.lose_backup(name).await;
+    };
+    let (ran, ()) = tokio::join!(fixture.olm(&apply), prune);
+    assert_eq!(ran.code, 1, "{}", ran.stderr);
+    assert!(ran.stderr.contains("does not exist any more: restore it"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains(&format!("to go on: olm migrate apply {name}/{name} --backup {folder}")),
+        "{}",
+        ran.stderr
+    );
+    fixture.create_all(&file(&folder, name)).await;
+    // The digest does not identify the extension any more, and the end is not recorded.
+    let is_opening = |call: &Call| call.method == "PATCH" && call.path.contains("/clusterextensions/");
+    let killed = fixture.olm_with(&apply, Fault::Kill, 0, When::After, is_opening).await;
+    assert_eq!(killed.code, -1, "{}", killed.stderr);
+    fixture.lose_backup(name).await;
+    fixture.create_all(&file(&folder, name)).await;
+    succeeds(&fixture, &apply).await;
+    fixture.is_migrated(name, &before).await;
+    // A rollback that the file does not know.
+    let is_deletion = |call: &Call| call.method == "DELETE" && call.path.contains("/clusterextensions/");
+    let rollback = ["rollback", name, "--yes"];
+    let killed = fixture.olm_with(&rollback, Fault::Kill, 0, When::After, is_deletion).await;
+    assert_eq!(killed.code, -1, "{}", killed.stderr);
+    fixture.lose_backup(name).await;
+    fixture.create_all(&file(&folder, name)).await;
+    let ran = fixture.olm(&["finish", "--yes"]).await;
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains(&format!("the migration of {name}/{name}")), "{}", ran.stderr);
+    succeeds(&fixture, &apply).await;
+    fixture.is_migrated(name, &before).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn file_with_backup_exists_before_anything_is_deleted() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let before = fixture.objects(name).await;
+    let unwritable = Path::new(&fixture.file("catalog")).join("catalog.json/backups");
+    for more in ["--yes", "--dry-run=client"] {
+        let ran = fixture.olm(&["apply", name, more, "--backup", unwritable.to_str().unwrap()]).await;
+        assert_eq!(ran.code, 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains("cannot be written"), "{}", ran.stderr);
+        assert_eq!(fixture.objects(name).await, before);
+    }
+    let is_pause = |call: &Call| call.is_mutation() && call.path.contains("/subscriptions/");
+    let killed = fixture.olm_with(&["apply", name, "--yes"], Fault::Kill, 0, When::Before, is_pause).await;
+    assert_eq!(killed.code, -1, "{}", killed.stderr);
+    let folder = fixture.file("backups");
+    let apply = ["apply", name, "--yes", "--backup", &folder];
+    let killed = fixture.olm_with(&apply, Fault::Kill, 0, When::Before, is_pause).await;
+    assert_eq!(killed.code, -1, "{}", killed.stderr);
+    assert_eq!(fixture.objects(name).await, before);
+    let path = file(&folder, name);
+    let mut saved: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let annotations = saved["items"][0]["metadata"]["annotations"].as_object_mut().unwrap();
+    annotations.insert("ext.olm.operatorframework.io/migration-cluster".to_owned(), json!("other"));
+    let other = serde_json::to_vec(&saved).unwrap();
+    std::fs::write(&path, &other).unwrap();
+    let ran = fixture.olm(&apply).await;
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("it is a backup of another cluster"), "{}", ran.stderr);
+    assert_eq!(std::fs::read(&path).unwrap(), other);
+    assert_eq!(fixture.objects(name).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn version_set_by_administrator_is_kept_after_an_interrupted_rollback() {
+    let fixture = Fixture::start(1).await;
+    let name = &Fixture::name(0);
+    let before = fixture.objects(name).await;
+    succeeds(&fixture, &["apply", name, "--yes", "--keep-pinned"]).await;
+    let extensions: Api<ClusterExtension> = Api::all(fixture.client());
+    for (version, channels) in [(Some("1.0.x"), vec![]), (Some("1.0.0"), vec![]), (None, vec!["stable"])] {
+        let catalog = json!({"version": version, "channels": channels});
+        let patch = Patch::Merge(json!({"spec": {"source": {"catalog": catalog}}}));
+        let patched = extensions.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        let generation = patched.metadata.generation;
+        eventually("the change is reconciled", async || {
+            let status = extensions.get(name).await.unwrap().status?;
+            let mut seen = status.conditions.iter().map(|condition| condition.observed_generation);
+            seen.all(|seen| seen == generation).then_some(())
+        })
+        .await;
+        let is_deletion = |call: &Call| call.method == "DELETE" && call.path.contains("/clusterextensions/");
+        let rollback = ["rollback", name, "--yes"];
+        let killed = fixture.olm_with(&rollback, Fault::Kill, 0, When::Before, is_deletion).await;
+        assert_eq!(killed.code, -1, "{}", killed.stderr);
+        succeeds(&fixture, &["apply", name, "--yes"]).await;
+        fixture.is_migrated_with(name, &before, (version, channels.join(",").as_str())).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failed_rollback_does_not_prevent_that_of_other_packages() {
+    let fixture = Fixture::start(2).await;
+    let names = [Fixture::name(0), Fixture::name(1)];
+    let before = fixture.objects(&names[1]).await;
+    succeeds(&fixture, &["apply", &names[0], &names[1], "--yes"]).await;
+    fixture.record_extension(&names[0], "another").await;
+    let ran = fixture.olm(&["rollback", "--all", "--yes"]).await;
+    assert_eq!(ran.code, 3, "{}", ran.stderr);
+    assert!(ran.stderr.contains("is not that of the migration"), "{}", ran.stderr);
+    assert!(ran.stdout.contains(&format!("{0}/{0}: failed", names[0])), "{}", ran.stdout);
+    fixture.is_classic(&names[1], &before).await;
 }
