@@ -12,7 +12,7 @@ const API_TEXT: usize = 1000;
 
 /// Facts of a bundle. Empty if the catalog does not contain them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct BundleFacts {
     /// Name for people.
     pub display_name: String,
     /// Name of the provider.
@@ -66,7 +66,7 @@ pub struct OwnedApi {
 pub const CAPABILITIES: [&str; 5] =
     ["Basic Install", "Seamless Upgrades", "Full Lifecycle", "Deep Insights", "Auto Pilot"];
 
-impl Facts {
+impl BundleFacts {
     /// Reads `olm.csv.metadata`, else the ClusterServiceVersion among `olm.bundle.object`.
     pub fn of(bundle: &Bundle) -> Self {
         if let Some(metadata) = values(bundle, PROPERTY_CSV_METADATA).next() {
@@ -143,12 +143,12 @@ mod tests {
     #[test]
     fn facts_of_wrong_type_are_empty() {
         let odd = json!({"displayName": 3, "keywords": "x", "provider": [], "links": [1, {"name": "n"}]});
-        let facts = Facts::new(&odd, &json!("x"), &json!(7));
+        let facts = BundleFacts::new(&odd, &json!("x"), &json!(7));
         assert_eq!(
             facts,
-            Facts {
+            BundleFacts {
                 links: vec![(String::new(), String::new()), ("n".into(), String::new())],
-                ..Facts::default()
+                ..BundleFacts::default()
             }
         );
     }

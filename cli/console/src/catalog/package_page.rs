@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::extract::{Path, Query, State};
 use maud::{Markup, html};
 use olm_cli_catalog::bundle_details::BundleDetails;
-use olm_cli_catalog::facts::Facts;
+use olm_cli_catalog::facts::BundleFacts;
 use olm_cli_catalog::package::{CatalogPackage, shown_version};
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
@@ -94,7 +94,7 @@ struct Sheet<'a> {
     choice: &'a Choice,
     /// Chosen bundle.
     offer: Option<&'a Offer>,
-    facts: Facts,
+    facts: BundleFacts,
     details: Option<BundleDetails>,
     /// Extensions of the cluster that install the package.
     installed: &'a [String],
@@ -110,7 +110,7 @@ impl<'a> Sheet<'a> {
     ) -> Result<Self, CliError> {
         let offer = chosen(package, choice)?;
         let bundle = offer.and_then(|offer| package.bundle(offer.name()));
-        let facts = bundle.map(Facts::of).unwrap_or_default();
+        let facts = bundle.map(BundleFacts::of).unwrap_or_default();
         let details = bundle.map(|bundle| BundleDetails::new(package, bundle));
         Ok(Self { package, choice, offer, facts, details, installed, judges_dependencies })
     }

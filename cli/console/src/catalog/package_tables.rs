@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 use olm_cli_catalog::bundle_details::BundleDetails;
 use olm_cli_catalog::channels::ChannelSummary;
-use olm_cli_catalog::facts::{CAPABILITIES, Facts, OwnedApi};
+use olm_cli_catalog::facts::{BundleFacts, CAPABILITIES, OwnedApi};
 use olm_cli_catalog::package::{CatalogPackage, shown_version};
 use olm_cli_core::output::counted;
 use olm_resolve::Offer;
@@ -27,7 +27,7 @@ struct Api {
 }
 
 /// APIs of the bundle, each once. Those of CRDs have a description.
-fn provided(details: &BundleDetails, facts: &Facts) -> Vec<Api> {
+fn provided(details: &BundleDetails, facts: &BundleFacts) -> Vec<Api> {
     let described: BTreeSet<_> = facts.owned.iter().map(api_name).collect();
     let of_crd = |api: &OwnedApi| Api {
         kind: api.kind.clone(),
@@ -58,7 +58,7 @@ fn provided(details: &BundleDetails, facts: &Facts) -> Vec<Api> {
 }
 
 /// Table of the APIs that the bundle provides.
-pub(super) fn apis(details: &BundleDetails, facts: &Facts) -> Markup {
+pub(super) fn apis(details: &BundleDetails, facts: &BundleFacts) -> Markup {
     let apis = provided(details, facts);
     let (first, rest) = apis.split_at(apis.len().min(APIS));
     html! {
@@ -217,7 +217,7 @@ pub(super) fn versions(package: &CatalogPackage, current: Option<&Offer>) -> Mar
 }
 
 /// Facts beside the description.
-pub(super) fn side(package: &CatalogPackage, details: Option<&BundleDetails>, facts: &Facts) -> Markup {
+pub(super) fn side(package: &CatalogPackage, details: Option<&BundleDetails>, facts: &BundleFacts) -> Markup {
     let capability =
         facts.capability.map(|level| format!("{level} of 5, {}", CAPABILITIES[usize::from(level - 1)]));
     let version = details.and_then(|details| details.version.clone()).unwrap_or_default();

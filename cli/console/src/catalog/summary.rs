@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use olm_api::text::visible;
 use olm_cli_catalog::bundle_details::values;
 use olm_cli_catalog::classic_chain::heads;
-use olm_cli_catalog::facts::Facts;
+use olm_cli_catalog::facts::BundleFacts;
 use olm_cli_catalog::package::CatalogPackage;
 use olm_resolve::Offer;
 
@@ -57,7 +57,7 @@ impl Summary {
         let channels = super::channels(package);
         let head = channels.first().and_then(|channel| best_head(package, channel));
         let bundle = head.and_then(|head| package.bundle(head));
-        let facts = bundle.map(Facts::of).unwrap_or_default();
+        let facts = bundle.map(BundleFacts::of).unwrap_or_default();
         let first = first_paragraph(&facts.description);
         let description = [facts.summary.as_str(), package.description(), first.as_str()];
         let description = description.into_iter().find(|text| !text.is_empty()).unwrap_or_default();
@@ -109,7 +109,7 @@ fn channel_head(package: &CatalogPackage, channel: &olm_fbc::Channel) -> Channel
 }
 
 /// Texts by which the search finds the APIs of a bundle.
-fn apis(bundle: &olm_fbc::Bundle, facts: &Facts) -> Vec<String> {
+fn apis(bundle: &olm_fbc::Bundle, facts: &BundleFacts) -> Vec<String> {
     let provided = values(bundle, "olm.gvk").flat_map(|value| {
         ["kind", "group"].map(|field| value[field].as_str().unwrap_or_default().to_owned())
     });
