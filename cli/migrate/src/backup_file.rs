@@ -33,7 +33,7 @@ pub(super) fn check<'p>(
     folder: &Path,
     plans: impl IntoIterator<Item = &'p PackagePlan>,
 ) -> Result<(), CliError> {
-    let existing = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    let existing = folder.ancestors().find(|path| path.exists()).unwrap_or_else(|| Path::new("."));
     if let Err(error) = tempfile::tempfile_in(existing) {
         let why = format!("cannot be written: {error}; name another folder with --backup");
         return Err(CliError::at(folder.display(), why));

@@ -90,31 +90,32 @@ fn migration_continues_from_each_step() {
     }
 }
 
+/// Next step of a migration whose backup is written, without Subscription, after this change.
+fn next(change: impl Fn(&mut Observed)) -> Step {
+    let mut observed = installed_by_classic().after(&Step::BackUp);
+    observed.subscription = None;
+    observed.waiting.clear();
+    change(&mut observed);
+    decide(&plan(), &observed)
+}
+
+/// ClusterServiceVersion in a deletion that the migration holds.
+fn held() -> ClassicObject {
+    ClassicObject { is_deleting: true, is_held: true, has_conversion: false, ..csv("Succeeded") }
+}
+
 #[test]
 fn migration_step_interrupted_by_kill_is_repeated() {
-    let backed_up = || {
-        let mut observed = installed_by_classic().after(&Step::BackUp);
-        observed.subscription = None;
-        observed.waiting.clear();
-        observed
-    };
-    let next = |change: &dyn Fn(&mut Observed)| {
-        let mut observed = backed_up();
-        change(&mut observed);
-        decide(&plan(), &observed)
-    };
     let account = || vec![plan().adopted[1].clone()];
-    let held =
-        || ClassicObject { is_deleting: true, is_held: true, has_conversion: false, ..csv("Succeeded") };
     // Killed while the garbage collector removes owner references to the Subscription.
     let deleting = || ClassicObject { is_deleting: true, ..subscription() };
-    let step = next(&|observed| {
+    let step = next(|observed| {
         observed.subscription = Some(deleting());
         observed.csv = Some(held());
         observed.running = vec!["ns/a".to_owned()];
     });
     assert_eq!(step, Step::AwaitSubscriptionDeletion("being deleted".to_owned()));
-    let step = next(&|observed| {
+    let step = next(|observed| {
         let finalizers = vec!["example.com/backup".to_owned()];
         observed.subscription = Some(ClassicObject { finalizers, ..deleting() });
         observed.csv = Some(held());
@@ -122,51 +123,55 @@ fn migration_step_interrupted_by_kill_is_repeated() {
     let state = "Subscription ns/lamp waits for the controllers of its finalizers: example.com/backup";
     assert_eq!(step.awaited(), Some(state));
     // Killed after the deletion of the ClusterServiceVersion began, and after that of the Subscription.
-    let step = next(&|observed| {
+    let step = next(|observed| {
         observed.subscription = Some(ClassicObject { is_paused: true, ..subscription() });
         observed.csv = Some(held());
     });
     assert_eq!(step, Step::DeleteSubscription(subscription().id));
-    let step = next(&|observed| {
+    let step = next(|observed| {
         observed.csv = Some(held());
         observed.waiting = vec![install_plan()];
     });
     assert_eq!(step, Step::ClearInstallPlans(vec![install_plan()]));
     // Killed between the finalizer and the deletion.
-    assert_eq!(next(&|observed| observed.attached = account()), Step::HoldCsv(csv("").id));
+    assert_eq!(next(|observed| observed.attached = account()), Step::HoldCsv(csv("").id));
     // Killed between two patches.
-    let step = next(&|observed| (observed.csv, observed.attached) = (Some(held()), account()));
+    let step = next(|observed| (observed.csv, observed.attached) = (Some(held()), account()));
     assert_eq!(step, Step::Detach(account()));
     // Killed before the release.
-    let step = next(&|observed| (observed.csv, observed.attached) = (Some(held()), Vec::new()));
+    let step = next(|observed| (observed.csv, observed.attached) = (Some(held()), Vec::new()));
     assert_eq!(step, Step::ReleaseCsv(csv("").id));
+    // Killed after the release, before the OperatorCondition was detached.
+    let step = next(|observed| {
+        observed.csv = None;
+        observed.attached = account();
+        observed.lost = account();
+    });
+    assert_eq!(step, Step::Detach(account()));
+    let step = next(|observed| {
+        observed.csv = None;
+        observed.attached.clear();
+        observed.lost = account();
+    });
+    assert_eq!(step, Step::Restore(account()));
+}
+
+#[test]
+fn deletion_by_another_client_is_awaited_with_its_finalizers() {
     // Another finalizer, or a deletion by another client.
-    let step = next(&|observed| {
+    let step = next(|observed| {
         observed.csv = Some(ClassicObject { is_held: false, ..held() });
         observed.attached.clear();
     });
     assert_eq!(step, Step::AwaitCsvDeletion("being deleted".to_owned()));
     // Deleted by another client, while classic OLM does not run.
-    let step = next(&|observed| {
+    let step = next(|observed| {
         let finalizers = vec!["operators.coreos.com/csv-cleanup".to_owned()];
         observed.csv = Some(ClassicObject { is_held: false, finalizers, ..held() });
         observed.attached.clear();
     });
     let state = "ClusterServiceVersion ns/lamp.v1.0.0 waits for the controllers of its finalizers: operators.coreos.com/csv-cleanup";
     assert_eq!(step.awaited(), Some(state));
-    // Killed after the release, before the OperatorCondition was detached.
-    let step = next(&|observed| {
-        observed.csv = None;
-        observed.attached = account();
-        observed.lost = account();
-    });
-    assert_eq!(step, Step::Detach(account()));
-    let step = next(&|observed| {
-        observed.csv = None;
-        observed.attached.clear();
-        observed.lost = account();
-    });
-    assert_eq!(step, Step::Restore(account()));
 }
 
 #[test]
@@ -309,15 +314,15 @@ fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
         decide(&plan(), &observed)
     };
     // Upgraded after the backup, before the deletion of the Subscription.
-    assert_eq!(next(&|observed| observed.upgrade = replaced()), Step::DropBackup(why.to_owned()));
+    assert_eq!(next(|observed| observed.upgrade = replaced()), Step::DropBackup(why.to_owned()));
     // Upgraded after the deletion of the ClusterServiceVersion began.
-    let step = next(&|observed| {
+    let step = next(|observed| {
         observed.csv = Some(ClassicObject { is_deleting: true, ..csv("Succeeded") });
         observed.upgrade = replaced();
     });
     assert_eq!(step, Step::Refuse(rolled_back.clone()));
     // Upgraded while the Subscription was deleted.
-    let step = next(&|observed| {
+    let step = next(|observed| {
         observed.subscription = None;
         observed.csv = None;
         observed.upgrade = replaced();
@@ -325,7 +330,7 @@ fn resumed_migration_refuses_package_that_classic_olm_upgraded() {
     assert_eq!(step, Step::Refuse(rolled_back));
     // A ClusterServiceVersion of the same name was created again, for example by a rollback.
     let again = || ClassicObject { id: ObjectId { uid: "new".to_owned(), ..csv("").id }, ..csv("Succeeded") };
-    let step = next(&|observed| {
+    let step = next(|observed| {
         observed.subscription = None;
         observed.csv = Some(again());
     });
