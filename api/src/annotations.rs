@@ -26,7 +26,7 @@ pub const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration
 pub const EXT_PREFIX: &str = "ext.olm.operatorframework.io/";
 /// Time of a refresh request, on ClusterCatalogs. A changed value triggers one immediate poll.
 pub const EXT_REFRESH_REQUESTED_AT: &str = "ext.olm.operatorframework.io/refresh-requested-at";
-/// Package whose bundle suggested the namespace, on namespaces that `olm install` created
+/// Name of a package: its bundle suggested the namespace. On namespaces that `olm install` created
 /// (docs/design/cli.md#changing-commands).
 pub const EXT_SUGGESTED_FOR: &str = "ext.olm.operatorframework.io/suggested-for";
 /// Template of the image reference, on ClusterCatalogs, with variables for the Kubernetes version of the cluster

@@ -107,7 +107,7 @@ pub(crate) async fn run(args: ValidateArgs, session: &mut Session) -> Result<(),
     }
 }
 
-/// Hints for files whose YAML cannot be parsed, such as a value to quote, with their place.
+/// Hints for files with invalid YAML, such as `a.yaml:3: quote it: …`.
 fn syntax_hints(files: &BTreeMap<String, Vec<u8>>) -> Vec<String> {
     let hint = |(path, content): (&String, &Vec<u8>)| {
         let error = olm_yaml::from_slice(content).err()?;

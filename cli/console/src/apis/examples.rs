@@ -18,7 +18,7 @@ const EXAMPLES: usize = 20;
 const LARGEST: usize = 64 << 10;
 
 /// Names and YAML of the examples for the API, from the catalog that the extension selects, else from the first one
-/// with its bundle. One without content if there is none.
+/// with its bundle. A single example without content if the bundle has none.
 pub(super) async fn examples(
     console: &Console,
     visitor: &Visitor,

@@ -30,7 +30,7 @@ use crate::visitor::Visitor;
 /// Limits of custom resources on the page of an API, and of each API in the list.
 const SHOWN: u32 = 200;
 const FIRST: u32 = 10;
-/// Limit of APIs whose custom resources are listed.
+/// Highest number of APIs of which the page lists custom resources.
 const APIS: usize = 50;
 /// Deadlines of one list, and of all lists of a page together.
 const DEADLINE: Duration = Duration::from_secs(5);

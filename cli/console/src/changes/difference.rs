@@ -17,7 +17,7 @@ const OBJECTS: usize = 500;
 /// Limit of permissions that are shown as risky.
 const RISKS: usize = 20;
 
-/// Sentences about what a plan deletes or gains that may do harm, the worst first. `endangered` are CRDs whose custom
+/// Sentences about deletions and permissions of a plan that may do harm, the worst first. `endangered` are CRDs whose custom
 /// resources are deleted.
 pub(super) fn attention(diff: Option<&Diff>, endangered: &[String]) -> Vec<String> {
     let Some(diff) = diff else { return deletions(&[], endangered) };

@@ -83,7 +83,7 @@ struct Request {
     /// Settings of a new configuration, as YAML. Empty for none.
     #[serde(deserialize_with = "multiline")]
     settings: String,
-    /// Generation of the extension whose configuration the form showed.
+    /// Generation of the extension when the form showed its configuration.
     generation: String,
     /// `yes` to keep CRDs and custom resources.
     keep_crds: String,

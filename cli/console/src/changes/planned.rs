@@ -59,7 +59,7 @@ pub(super) struct Planned {
     pub(super) refusal: Option<String>,
     /// Command line of the same change.
     pub(super) command: String,
-    /// CRDs whose custom resources are deleted, or may be.
+    /// CRDs with custom resources that the change deletes, or may delete.
     pub(super) endangered: Vec<String>,
     /// `true` if there is nothing to write.
     pub(super) is_unchanged: bool,

@@ -51,7 +51,7 @@ struct Sheet<'a> {
     /// Fields for values that the bundle has no field for.
     orphans: Vec<Field>,
     choice: Choice,
-    /// Namespace that the bundle suggests, with its labels. Without a name if there is none.
+    /// Namespace that the bundle suggests, with its labels. It has no name if the bundle suggests none.
     suggested: ObjectMeta,
     /// Bundle that the form configures.
     chosen: Option<Chosen>,

@@ -27,7 +27,7 @@ use olm_version::Version;
 pub use self::existing::{check_namespace, find_existing, find_twin, require_same, twin_error};
 use self::extension::differences;
 pub use self::extension::{of_catalog, of_package};
-pub use self::namespace::InstallNamespace;
+pub(crate) use self::namespace::InstallNamespace;
 use self::with_dependencies::PlanContext;
 use crate::diff::{ComparedExtension, collision_error};
 use crate::hardened;

@@ -14,7 +14,7 @@ use super::existing::{check_namespace, find_namespace};
 
 /// Namespace of new extensions.
 #[derive(Debug)]
-pub struct InstallNamespace {
+pub(crate) struct InstallNamespace {
     metadata: ObjectMeta,
     may_create: bool,
     /// Where a name comes from that the user did not give, and the package that it is for.
@@ -23,17 +23,17 @@ pub struct InstallNamespace {
 
 impl InstallNamespace {
     /// Namespace that the user names.
-    pub fn given(name: &str, may_create: bool) -> Self {
+    pub(crate) fn given(name: &str, may_create: bool) -> Self {
         let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         Self { metadata, may_create, suggestion: None }
     }
 
-    /// Namespace that the bundle of `package` suggests. It is created if it does not exist, with labels and annotations
-    /// only if the user `may_create` it.
+    /// Namespace that the bundle of `package` suggests. It is created if it does not exist. With labels or annotations it is
+    /// refused unless the user sets `may_create`.
     ///
     /// # Errors
     /// There is no usable suggestion.
-    pub fn suggested(
+    pub(crate) fn suggested(
         suggestion: Result<SuggestedNamespace, String>,
         package: &str,
         may_create: bool,
@@ -44,7 +44,7 @@ impl InstallNamespace {
     }
 
     /// Name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
@@ -53,7 +53,11 @@ impl InstallNamespace {
     /// # Errors
     /// It does not exist and may not be created, it is being deleted, or the API server does not answer. The user did not
     /// name it, and it exists for another purpose, or would get labels that the user did not permit.
-    pub async fn exists(&self, cluster: &ClusterConnection, session: &Session) -> Result<bool, CliError> {
+    pub(crate) async fn exists(
+        &self,
+        cluster: &ClusterConnection,
+        session: &Session,
+    ) -> Result<bool, CliError> {
         let Some((_, package)) = &self.suggestion else {
             return check_namespace(cluster, self.name(), self.may_create, session).await;
         };
@@ -82,7 +86,7 @@ impl InstallNamespace {
     ///
     /// # Errors
     /// The API server refuses it or does not answer.
-    pub async fn create(
+    pub(crate) async fn create(
         &self,
         cluster: &ClusterConnection,
         dry_run: Option<DryRun>,
@@ -98,7 +102,7 @@ impl InstallNamespace {
     }
 
     /// One line about a namespace that the user did not name: origin, labels and annotations. `None` for another one.
-    pub fn note(&self) -> Option<String> {
+    pub(crate) fn note(&self) -> Option<String> {
         let (origin, _) = self.suggestion.as_ref()?;
         let mut text = format!("{}, {origin}", self.name());
         let parts = [("label", &self.metadata.labels), ("annotation", &self.metadata.annotations)];
