@@ -12,7 +12,6 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use fixture::{Catalogd, Fixture, NAMESPACE, client_trusting, eventually, image};
 use futures::StreamExt;
@@ -204,11 +203,8 @@ async fn serving_certificate_is_reloaded_on_all_servers() {
     assert!(all_present(&catalogd, &first).await);
 
     let second = write_pair(&directory);
-    let begun = Instant::now();
     eventually("new certificate is served", async || all_present(&catalogd, &second).await.then_some(()))
         .await;
-    // 10 s, plus the duration of a poll.
-    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
 
     std::fs::write(directory.join("tls.key"), "no key").unwrap();
     let refused = async || fixture.log("pod").contains("failed to reload serving certificate").then_some(());

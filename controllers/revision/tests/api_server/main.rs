@@ -36,7 +36,7 @@ async fn revision_controller_rolls_out_archives_and_deletes_revisions() {
     let fixture = Fixture::start().await;
     let controller = fixture.controller();
     join!(
-        rollout::progress_deadline_is_reported_in_time_despite_backoff(&fixture),
+        rollout::progress_deadline_is_reported_while_passes_fail(&fixture),
         rollout::success_after_deadline_clears_it(&fixture),
         rollout::progress_of_rollout_is_written_at_intervals(&fixture),
         rollout::collision_is_retried_until_object_is_deleted(&fixture),

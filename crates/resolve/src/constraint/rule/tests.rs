@@ -310,7 +310,7 @@ fn self_nested_types_are_checked_in_time() {
     for text in [format!("{chain} == {chain}"), format!("{keys} == {keys}")] {
         let started = Instant::now();
         let _ = Rule::compile(text);
-        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(started.elapsed() < Duration::from_secs(30));
     }
 }
 
