@@ -122,10 +122,11 @@ pub async fn apply(
         let created = call(&format!("create {what}"), api.create(&parameters, after), session).await?;
         return Ok(WrittenObject::new(value(&created)?, WriteResult::Created, dry_run));
     };
-    patched(cluster, before, after, None, dry_run, session).await
+    patched(cluster, before, after, dry_run, session).await
 }
 
-/// Sets an annotation of the extension, unless the extension was modified since it was read.
+/// Sets an annotation of the extension. Concurrent changes of other parts stay, such as those that a controller makes at
+/// any time.
 ///
 /// # Errors
 /// Errors of [`apply`].
@@ -138,8 +139,7 @@ pub async fn annotate(
 ) -> Result<WrittenObject, CliError> {
     let mut after = extension.clone();
     after.metadata.annotations.get_or_insert_default().insert(key.to_owned(), text.to_owned());
-    let version = extension.resource_version();
-    patched(cluster, extension, &after, version.as_deref(), dry_run, session).await
+    patched(cluster, extension, &after, dry_run, session).await
 }
 
 /// The extension as read.
@@ -150,12 +150,11 @@ pub fn unchanged(extension: &ClusterExtension) -> Result<WrittenObject, CliError
     Ok(WrittenObject::new(value(extension)?, WriteResult::Unchanged, None))
 }
 
-/// Patches the difference between two states of an extension, with `version` as resourceVersion precondition.
+/// Patches the difference between two states of an extension.
 async fn patched(
     cluster: &ClusterConnection,
     before: &ClusterExtension,
     after: &ClusterExtension,
-    version: Option<&str>,
     dry_run: Option<DryRun>,
     session: &Session,
 ) -> Result<WrittenObject, CliError> {
@@ -169,9 +168,6 @@ async fn patched(
     }
     // UID precondition: another extension of the same name must not be changed.
     patch["metadata"]["uid"] = json!(before.uid());
-    if let Some(version) = version {
-        patch["metadata"]["resourceVersion"] = json!(version);
-    }
     let parameters = PatchParams {
         dry_run: dry_run.is_some(),
         field_manager: Some(FIELD_MANAGER.to_owned()),
