@@ -8,6 +8,7 @@ use olm_api::cluster_extension::{
 };
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations};
 use olm_cli_core::output::Fields;
+use olm_request::{ApprovalMode, ExtensionRules, Settings};
 use serde_json::{Value, json};
 
 use super::risk::Risks;
@@ -66,6 +67,12 @@ impl Plan {
         warnings.extend(self.target.warning.clone());
         if is_paused(&self.live) {
             warnings.push("the extension is paused: the rollback starts when it is resumed".to_owned());
+        }
+        let rules = ExtensionRules::of(self.live.metadata.annotations.as_ref(), Settings::default());
+        if rules.approval.mode != ApprovalMode::Automatic {
+            warnings.push(
+                "the rollback waits until its plan is approved, as every change of the bundle".to_owned(),
+            );
         }
         if let Some(revision) = &self.adopted {
             warnings.push(format!(
@@ -179,7 +186,8 @@ mod tests {
         let version = json!({"f:spec": {"f:source": {"f:catalog": {"f:version": {}}}}});
         let entry = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": version});
         let live: ClusterExtension = serde_json::from_value(json!({
-            "metadata": {"name": "pipe", "annotations": {"ext.olm.operatorframework.io/paused": "true"},
+            "metadata": {"name": "pipe", "annotations": {"ext.olm.operatorframework.io/paused": "true",
+                    "ext.olm.operatorframework.io/approval": "ManualUpgrades"},
                 "managedFields": [entry("fleet", "Apply"), entry("kubectl-edit", "Update"),
                     entry(KUBECTL_APPLY, "Update"), {"manager": "other", "operation": "Apply"}]},
             "spec": {"namespace": "ns", "source": {"sourceType": "Catalog", "catalog": {"packageName": "pipe"}}},
@@ -215,6 +223,7 @@ mod tests {
                 "package is deprecated".to_owned(),
                 never,
                 "the extension is paused: the rollback starts when it is resumed".to_owned(),
+                "the rollback waits until its plan is approved, as every change of the bundle".to_owned(),
                 "revision pipe-1 adopted an installation of the upstream Helm applier: a rollback restores its bundle, \
                  but the Helm applier cannot manage the installation again"
                     .to_owned(),
