@@ -17,7 +17,7 @@ use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{self, counted, printable};
 use olm_cli_lifecycle::config::Configurable;
-use olm_cli_lifecycle::install::of_package;
+use olm_cli_lifecycle::install::{made_for, of_package};
 use olm_cli_lifecycle::rendering::RenderSettings;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -207,7 +207,7 @@ impl<'a> Sheet<'a> {
             session: &console.session,
             source: format!("cluster/{}", self.catalog),
             create_namespace: self.values.contains_key("create_namespace"),
-            namespace: self.namespace(),
+            namespace: self.created_namespace(),
         })
     }
 
@@ -248,6 +248,14 @@ impl<'a> Sheet<'a> {
         match name == self.suggested.name {
             true => self.suggested.clone(),
             false => ObjectMeta { name, ..ObjectMeta::default() },
+        }
+    }
+
+    fn created_namespace(&self) -> ObjectMeta {
+        let namespace = self.namespace();
+        match namespace.name == self.suggested.name {
+            true => made_for(namespace, &self.package.name),
+            false => namespace,
         }
     }
 

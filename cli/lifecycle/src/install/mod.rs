@@ -28,6 +28,7 @@ pub use self::existing::{check_namespace, find_existing, find_twin, require_same
 use self::extension::differences;
 pub use self::extension::{of_catalog, of_package};
 pub(crate) use self::namespace::InstallNamespace;
+pub use self::namespace::made_for;
 use self::with_dependencies::PlanContext;
 use crate::diff::{ComparedExtension, collision_error};
 use crate::hardened;

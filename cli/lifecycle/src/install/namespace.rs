@@ -92,12 +92,10 @@ impl InstallNamespace {
         dry_run: Option<DryRun>,
         session: &Session,
     ) -> Result<Option<WrittenObject>, CliError> {
-        let mut metadata = self.metadata.clone();
-        if let Some((_, package)) = &self.suggestion {
-            // A rerun, and a later installation of the package, may use it again.
-            let annotations = metadata.annotations.get_or_insert_default();
-            annotations.insert(EXT_SUGGESTED_FOR.to_owned(), package.clone());
-        }
+        let metadata = match &self.suggestion {
+            Some((_, package)) => made_for(self.metadata.clone(), package),
+            None => self.metadata.clone(),
+        };
         change::create_namespace(cluster, &metadata, dry_run, session).await
     }
 
@@ -113,6 +111,13 @@ impl InstallNamespace {
         }
         Some(one_line(&text).into_owned())
     }
+}
+
+/// Adds the package to a suggested namespace: a rerun, and a later installation of the package, may use it again.
+pub fn made_for(mut namespace: ObjectMeta, package: &str) -> ObjectMeta {
+    let annotations = namespace.annotations.get_or_insert_default();
+    annotations.insert(EXT_SUGGESTED_FOR.to_owned(), package.to_owned());
+    namespace
 }
 
 #[cfg(test)]
