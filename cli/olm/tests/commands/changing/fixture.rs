@@ -378,7 +378,7 @@ pub(crate) fn condition(type_: &str, status: &str, reason: &str, message: &str, 
         "lastTransitionTime": "2026-01-02T03:04:05Z"})
 }
 
-async fn forward(client: &Client, request: Request) -> Response {
+pub(crate) async fn forward(client: &Client, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
     // The client sets the host and the credentials. Bodies are forwarded unchanged.

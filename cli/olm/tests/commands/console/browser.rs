@@ -53,6 +53,8 @@ pub(crate) enum Screen {
     Wide,
     /// A phone, 360 pixels wide.
     Narrow,
+    /// The wide one at a zoom of 200 %.
+    Zoomed,
 }
 
 /// Running browser. Drop ends it.
@@ -221,8 +223,12 @@ impl Browser {
     }
 
     pub(crate) async fn screen(&self, screen: Screen) {
-        let (width, height) = if screen == Screen::Wide { (1200, 720) } else { (360, 780) };
-        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": screen == Screen::Narrow});
+        let (width, height, scale) = match screen {
+            Screen::Wide => (1200, 720, 1),
+            Screen::Narrow => (360, 780, 1),
+            Screen::Zoomed => (600, 360, 2),
+        };
+        let metrics = json!({"width": width, "height": height, "deviceScaleFactor": scale, "mobile": screen == Screen::Narrow});
         self.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
     }
 

@@ -9,6 +9,7 @@ mod field;
 mod graph;
 mod hostile;
 mod install;
+mod journey;
 mod keyboard;
 mod live;
 mod packages;
