@@ -9,7 +9,7 @@ use olm_cli_core::error::CliError;
 use olm_cli_core::output::{FormatArgs, counted};
 use olm_cli_core::session::Session;
 use olm_fbc::{ChannelEntry, SCHEMA_BUNDLE, SCHEMA_CHANNEL, SCHEMA_DEPRECATIONS, SCHEMA_PACKAGE, heads};
-use olm_version::quote;
+use olm_version::{Range, Version, quote};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -90,6 +90,8 @@ struct NewHead {
     channel: String,
     head: String,
     before: String,
+    /// Removed bundles of the channel from which no edge leads to a remaining one.
+    stranded: Vec<String>,
 }
 
 /// Runs the command.
@@ -226,22 +228,39 @@ fn is_removed(schema: &str, name: &str, plan: &Plan) -> bool {
 fn describe(package: &CatalogPackage, plan: Plan, removal: &mut Removal) {
     removal.bundles = plan.bundles;
     for (name, entries) in plan.channels {
-        let before = package.content.channels.iter().find(|channel| channel.name == name);
-        let before = before.map_or(&[][..], |channel| &channel.entries);
+        let channel = package.content.channels.iter().find(|channel| channel.name == name);
+        let all = channel.map_or(&[][..], |channel| &channel.entries);
         let Some(entries) = entries else {
             removal.channels.push(name);
             continue;
         };
-        let new_head = (heads(before).first().copied(), heads(&entries).first().copied());
+        let new_head = (heads(all).first().copied(), heads(&entries).first().copied());
         if let (Some(before), Some(head)) = new_head
             && before != head
         {
+            let stranded = stranded(package, all, &entries);
             let (head, before) = (head.to_owned(), before.to_owned());
-            removal.heads.push(NewHead { channel: name.clone(), head, before });
+            removal.heads.push(NewHead { channel: name.clone(), head, before, stranded });
         }
-        let changed = entries.into_iter().filter(|entry| !before.contains(entry));
+        let changed = entries.into_iter().filter(|entry| !all.contains(entry));
         removal.entries.extend(changed.map(|entry| MendedEntry { channel: name.clone(), entry }));
     }
+}
+
+/// Names of the entries among `all` that are not `left`, and from which no edge leads to one that is.
+fn stranded(package: &CatalogPackage, all: &[ChannelEntry], left: &[ChannelEntry]) -> Vec<String> {
+    let is_followed = |name: &String| {
+        let version = package.version(name).and_then(|version| Version::parse(&version).ok());
+        left.iter().any(|entry| {
+            let range = Range::parse(&entry.skip_range).ok().filter(|_| !entry.skip_range.is_empty());
+            let is_skipped =
+                range.zip(version.as_ref()).is_some_and(|(range, version)| range.contains(version));
+            entry.replaces == *name || entry.skips.contains(name) || is_skipped
+        })
+    };
+    let names = all.iter().map(|entry| &entry.name);
+    let is_left = |name: &String| left.iter().any(|entry| entry.name == *name);
+    names.filter(|name| !is_left(name) && !is_followed(name)).cloned().collect()
 }
 
 fn text(removal: &Removal) -> String {
@@ -259,10 +278,12 @@ fn text(removal: &Removal) -> String {
         let edges = edges.iter().filter(|(_, value)| !value.is_empty());
         text.extend(edges.map(|(field, value)| format!("  {field}: {value}\n")));
     }
-    for NewHead { channel, head, before } in &removal.heads {
-        text += &format!(
-            "channel {channel}: its head is now {head}; extensions with {before} keep it until a higher version follows\n"
-        );
+    for NewHead { channel, head, stranded, .. } in &removal.heads {
+        text += &format!("channel {channel}: its head is now {head}");
+        text += &match stranded.join(" or ") {
+            names if names.is_empty() => "\n".to_owned(),
+            names => format!("; extensions with {names} keep it until a higher version follows\n"),
+        };
     }
     let files: Vec<_> = removal.files.iter().map(|file| file.display().to_string()).collect();
     text + &format!("changed: {}\n", files.join(", "))

@@ -53,13 +53,23 @@ async fn removed_bundle_leaves_edges_for_its_installations() {
     assert_eq!(removal["bundles"], serde_json::json!([]));
     assert_eq!(
         removal["heads"],
-        serde_json::json!([{"channel": "stable", "head": "lamp.v1.2.0", "before": "lamp.v1.3.0"}])
+        serde_json::json!([{"channel": "stable", "head": "lamp.v1.2.0", "before": "lamp.v1.3.0",
+            "stranded": ["lamp.v1.3.0"]}])
     );
     // The only entry of a channel takes the channel with it.
     let printed = fixture.works("remove catalog lamp lamp.v1.3.0").await;
     assert_eq!(printed, "lamp.v1.3.0 removed\nchannel fast removed\nchanged: lamp/index.yaml\n");
     assert_eq!(fixture.works("validate catalog").await, "");
     assert!(fixture.read("catalog/other/index.yaml").starts_with("# Stays.\n"));
+}
+
+#[tokio::test]
+async fn removed_bundles_without_an_upgrade_are_named() {
+    let fixture = fixture().await;
+    let printed = fixture.works("remove catalog lamp 1.2.0 1.3.0 --channel stable").await;
+    let expected = "channel stable: its head is now lamp.v1.1.0; extensions with lamp.v1.2.0 or lamp.v1.3.0 keep it \
+                    until a higher version follows\n";
+    assert!(printed.contains(expected), "{printed}");
 }
 
 #[tokio::test]
