@@ -48,6 +48,11 @@ impl BundleContent {
         self.csv.spec.version.as_deref()
     }
 
+    /// `spec.minKubeVersion` of the ClusterServiceVersion as authored. Rendering ignores it.
+    pub fn min_kube_version(&self) -> Option<&str> {
+        self.csv.spec.min_kube_version.as_deref().filter(|version| !version.is_empty())
+    }
+
     /// JSON text of the properties, for the annotation of the revision (docs/design/bundles.md#merged-properties).
     pub fn properties(&self) -> Option<&str> {
         self.annotations().get(PROPERTIES_ANNOTATION).map(String::as_str)

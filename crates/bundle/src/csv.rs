@@ -29,6 +29,7 @@ pub(crate) struct Metadata {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Spec {
     pub(crate) version: Option<String>,
+    pub(crate) min_kube_version: Option<String>,
     pub(crate) install_modes: Vec<InstallModeEntry>,
     pub(crate) install: Install,
     #[serde(rename = "customresourcedefinitions")]

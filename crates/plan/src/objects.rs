@@ -121,7 +121,7 @@ pub fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<ObjectChan
     if name.is_secret() {
         fields.iter_mut().for_each(hide);
     }
-    let notes = immutable(name, &fields).map(|field| {
+    let notes = replaceable_field(name, &fields).map(|field| {
         format!(
             "{field} cannot be changed: the object is deleted and created again if annotation {} of the ClusterExtension \
              is Allow, else the change is rejected",
@@ -134,7 +134,7 @@ pub fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<ObjectChan
 
 /// Changed field that the API server never changes, of an object that can be replaced
 /// (docs/design/apply.md#immutable-fields).
-pub(crate) fn immutable(name: &ObjectName, changes: &[FieldChange]) -> Option<&'static str> {
+pub fn replaceable_field(name: &ObjectName, changes: &[FieldChange]) -> Option<&'static str> {
     let fields: &[&'static str] = match (name.group.as_str(), name.kind.as_str()) {
         ("apps", "Deployment" | "DaemonSet") => &["spec.selector"],
         ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => &["roleRef"],

@@ -24,7 +24,7 @@ pub fn summary(old: &[Value], new: &[Value]) -> String {
         count(ChangeKind::Deleted)
     )];
     let immutable =
-        changes.iter().filter(|change| objects::immutable(&change.object, &change.fields).is_some());
+        changes.iter().filter(|change| objects::replaceable_field(&change.object, &change.fields).is_some());
     let immutable = immutable.count();
     parts.extend((immutable > 0).then(|| format!("immutable fields of {}", counted(immutable, "object"))));
     match permissions::changes(old, new) {

@@ -11,6 +11,7 @@ mod local;
 mod output;
 mod signatures;
 mod state;
+mod upgrades;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use self::finding::{Finding, arrange, of_structure, rules};
 use self::images::{Checked, Extent};
 use self::output::Verification;
 use self::state::State;
+use self::upgrades::UpgradeArgs;
 use super::whole::WholeCatalog;
 use crate::sign::PolicyArgs;
 
@@ -50,7 +52,11 @@ the last patch of a minor version and its channel continues without it (GRAPH-5)
 next minor version causes this if that minor version neither replaces nor skips it. A skipRange with higher versions \
 makes an upgrade of a downgrade, and one without lower versions has no effect (GRAPH-6).
 
-An upgrade that no longer serves a version of an API is a warning (GRAPH-7), which does not change the exit code.";
+An upgrade that no longer serves a version of an API is a warning (GRAPH-7), which does not change the exit code.
+
+With --upgrades, the command checks what the upgrades to the newest bundle of each channel do on clusters instead: CRDs that \
+break custom resources or clients, fields that the API server never changes, deleted data, gained permissions, lost \
+install modes and platforms. For each upgrade it says whether operator-controller holds it.";
 
 /// Arguments of `olm catalog verify`.
 #[derive(Debug, Args)]
@@ -65,6 +71,8 @@ Examples:
   {olm} catalog verify registry.example.com/team/catalog:v1 --key team.pub
   {olm} catalog verify ./catalog --layers --state verify.state     # run again after an interruption
   {olm} catalog verify ./catalog --ignore GRAPH-5 -o sarif > verify.sarif
+  {olm} catalog verify ./catalog --upgrades --package etcd --details
+  {olm} catalog verify ./catalog --upgrades --bundles ./operators   # folders instead of images
   {olm} catalog verify --rules")]
 pub struct VerifyArgs {
     /// A directory, an image reference, or cluster/NAME
@@ -97,6 +105,8 @@ pub struct VerifyArgs {
     #[arg(long = "arch", value_name = "ARCH", value_delimiter = ',')]
     architectures: Vec<String>,
     #[command(flatten)]
+    upgrades: UpgradeArgs,
+    #[command(flatten)]
     report: ReportArgs,
     #[command(flatten)]
     signatures: PolicyArgs,
@@ -109,6 +119,10 @@ pub struct VerifyArgs {
 /// # Errors
 /// The catalog cannot be read, or has findings.
 pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), CliError> {
+    if args.upgrades.upgrades {
+        let VerifyArgs { source, packages, upgrades, report, access, .. } = args;
+        return upgrades::run(source, &packages, upgrades, &report, &access, session).await;
+    }
     if args.report.rules {
         return args.report.print_rules("CatalogRules", &RuleList::new(rules()), RuleList::text, session);
     }

@@ -16,4 +16,5 @@ mod removing;
 mod serving;
 mod signing;
 mod templates;
+mod upgrades;
 mod verify;

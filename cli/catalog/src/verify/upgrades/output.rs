@@ -1,0 +1,113 @@
+//! Result of the checks of upgrades: table, documents, and the report for CI.
+
+use olm_cli_core::error::CliError;
+use olm_cli_core::output::{Table, counted};
+use olm_cli_core::report::{Case, RunReport, Spot, relative};
+use olm_cli_core::source::Source;
+use olm_fbc::Origin;
+use olm_finding::{Finding, Level};
+use olm_upgrade_check::{UpgradeHold, rules};
+
+use super::compare::counts;
+use super::{CheckedEdge, UpgradeVerification};
+
+/// File in the working directory and line of a bundle, if the catalog is a folder.
+///
+/// # Errors
+/// The source is invalid.
+pub(super) fn place(
+    source: &str,
+    origin: Option<&Origin>,
+) -> Result<(Option<String>, Option<usize>), CliError> {
+    let Source::Directory(root) = Source::parse(source)? else { return Ok((None, None)) };
+    let origin = origin.filter(|origin| !origin.file.as_os_str().is_empty());
+    Ok(origin
+        .map_or((None, None), |origin| (Some(relative(&root.join(&origin.file))), Some(origin.line.max(1)))))
+}
+
+pub(super) fn table(verification: &UpgradeVerification) -> String {
+    let mut text = String::new();
+    let UpgradeVerification { catalog, packages, upgrades, details, .. } = verification;
+    if !upgrades.is_empty() {
+        let mut table = Table::new(&["PACKAGE", "FROM", "TO", "UPGRADE", "FINDINGS"]);
+        upgrades
+            .iter()
+            .for_each(|one| table.row([&one.package, &one.from, &one.to, verdict(one), &summary(one)]));
+        text = table.text() + "\n";
+    }
+    for one in upgrades.iter().filter(|one| *details && !one.findings.is_empty()) {
+        text += &format!("{} -> {}\n", one.from, one.to);
+        for Finding { rule, level, place, message } in &one.findings {
+            text += &format!("  {} {}: {place}{message}\n", rule.id, level.name());
+            if place.hold != UpgradeHold::No {
+                text += &format!("    holds the upgrade {}\n", in_words(place.hold));
+            }
+        }
+        text += "\n";
+    }
+    let held = upgrades.iter().filter(|one| one.hold != UpgradeHold::No).count();
+    let unchecked = upgrades.iter().filter(|one| one.unchecked.is_some()).count();
+    text += &format!(
+        "{catalog}: {}, {}: {held} held",
+        counted(*packages, "package"),
+        counted(upgrades.len(), "upgrade")
+    );
+    if unchecked > 0 {
+        text += &format!(", {unchecked} not checked");
+    }
+    text + "\n"
+}
+
+fn verdict(one: &CheckedEdge) -> &'static str {
+    match (&one.unchecked, one.hold) {
+        (Some(_), _) => "not checked",
+        (None, UpgradeHold::No) => "possible",
+        (None, UpgradeHold::Always) => "refused",
+        (None, _) => "held",
+    }
+}
+
+fn in_words(hold: UpgradeHold) -> &'static str {
+    match hold {
+        UpgradeHold::No => "",
+        UpgradeHold::UnlessReplaced => "unless annotation replace-immutable is Allow",
+        UpgradeHold::UnlessLive => {
+            "unless annotation crd-check is Warn, or Live and all custom resources are valid"
+        }
+        UpgradeHold::UnlessWarn => "unless annotation crd-check is Warn",
+        UpgradeHold::Always => "always",
+    }
+}
+
+/// `UPGRADE-2 (3), UPGRADE-13`
+fn summary(one: &CheckedEdge) -> String {
+    if let Some(why) = &one.unchecked {
+        return why.clone();
+    }
+    let counts = counts(&one.findings).into_iter().map(|(id, count)| match count {
+        1 => id.to_owned(),
+        count => format!("{id} ({count})"),
+    });
+    counts.collect::<Vec<_>>().join(", ")
+}
+
+/// A case for each upgrade.
+pub(super) fn report(verification: &UpgradeVerification) -> RunReport {
+    let case = |one: &CheckedEdge| {
+        let name = format!("{} -> {}", one.from, one.to);
+        let spot = || Spot { file: one.place.0.clone(), line: one.place.1, name: one.to.clone() };
+        let finding = |found: &Finding<_>| Finding {
+            rule: found.rule,
+            level: found.level,
+            place: spot(),
+            message: format!("upgrade from {}: {}{}", one.from, found.place, found.message),
+        };
+        Case { suite: one.package.clone(), name, findings: one.findings.iter().map(finding).collect() }
+    };
+    RunReport {
+        tool: "olm catalog verify",
+        rules: rules().collect(),
+        fails: Some(Level::Error),
+        cases: verification.upgrades.iter().map(case).collect(),
+    }
+}

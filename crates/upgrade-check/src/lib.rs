@@ -1,0 +1,138 @@
+//! What an upgrade from one bundle to another breaks (docs/design/cli.md#checks-of-upgrades).
+//!
+//! Compares two bundles as installed with the same settings. `olm catalog verify --upgrades` calls it for the edges of a
+//! catalog, `olm plan`, `olm diff` and the console for an installed extension.
+//!
+//! ```text
+//! objects of both ─┬ crds ────► custom resources, clients, stored and served versions, conversion
+//!                  ├ objects ─► immutable fields, contradicting defaults, deleted data
+//!                  └ rights ──► gained permissions
+//! bundles ────────── limits ──► install modes, versions of the platform
+//! ```
+//!
+//! Pure: values in, findings out.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+mod crds;
+mod limits;
+mod objects;
+mod rights;
+mod rule;
+
+use std::fmt;
+
+use olm_bundle::BundleContent;
+use olm_finding::{Finding, Rule};
+use serde::Serialize;
+use serde_json::Value;
+
+use rule::{RULES, SETTINGS};
+
+/// Bundle with the objects that it renders to.
+#[derive(Debug, Clone, Copy)]
+pub struct RenderedBundle<'a> {
+    /// The bundle.
+    pub bundle: &'a BundleContent,
+    /// Its objects for some settings. Those of the old bundle may be the live ones.
+    pub objects: &'a [Value],
+}
+
+/// What operator-controller does about a finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub enum UpgradeHold {
+    /// It upgrades.
+    #[serde(rename = "no")]
+    No,
+    /// It upgrades only with annotation `replace-immutable: Allow`.
+    #[serde(rename = "unless replace-immutable is Allow")]
+    UnlessReplaced,
+    /// It upgrades only with annotation `crd-check`: `Warn`, or `Live` if all custom resources are valid.
+    #[serde(rename = "unless crd-check is Warn, or Live and all custom resources are valid")]
+    UnlessLive,
+    /// It upgrades only with annotation `crd-check: Warn`.
+    #[serde(rename = "unless crd-check is Warn")]
+    UnlessWarn,
+    /// It never upgrades so.
+    #[serde(rename = "always")]
+    Always,
+}
+
+/// Where a finding is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct UpgradePlace {
+    /// Object, such as `CustomResourceDefinition lamps.example.com`. Empty for the bundle.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub object: String,
+    /// Whether the finding holds the upgrade.
+    pub hold: UpgradeHold,
+}
+
+impl fmt::Display for UpgradePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.object.is_empty() { Ok(()) } else { write!(f, "{}: ", self.object) }
+    }
+}
+
+/// Something that the upgrade breaks, changes or needs.
+pub type UpgradeFinding = Finding<UpgradePlace>;
+
+/// All rules, the most severe first.
+pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
+    RULES.iter().map(|declared| &declared.rule)
+}
+
+/// Finding for settings with which the new bundle cannot be rendered, with the message of the renderer.
+pub fn refused(message: String) -> UpgradeFinding {
+    finding(&SETTINGS, "", UpgradeHold::Always, message)
+}
+
+/// Findings about the upgrade from `old` to `new`, in the order of the rules. Deterministic.
+pub fn check(old: RenderedBundle<'_>, new: RenderedBundle<'_>) -> Vec<UpgradeFinding> {
+    let mut findings = check_objects(old.objects, new.objects);
+    findings.extend(limits::check(old.bundle, new.bundle));
+    sort(&mut findings);
+    findings
+}
+
+/// Findings about the bundles only, as for settings with which the new one cannot be rendered.
+pub fn check_bundles(old: &BundleContent, new: &BundleContent) -> Vec<UpgradeFinding> {
+    let mut findings = limits::check(old, new);
+    sort(&mut findings);
+    findings
+}
+
+/// Findings about the objects only, as for a revision whose bundle is not known.
+pub fn check_objects(old: &[Value], new: &[Value]) -> Vec<UpgradeFinding> {
+    let mut findings = crds::check(old, new);
+    findings.extend(objects::check(old, new));
+    findings.extend(rights::check(old, new));
+    sort(&mut findings);
+    findings
+}
+
+/// The strictest hold of the findings.
+pub fn hold(findings: &[UpgradeFinding]) -> UpgradeHold {
+    findings.iter().map(|finding| finding.place.hold).max().unwrap_or(UpgradeHold::No)
+}
+
+fn sort(findings: &mut [UpgradeFinding]) {
+    let place = |finding: &UpgradeFinding| rules().position(|one| one.id == finding.rule.id);
+    findings.sort_by(|a, b| {
+        (a.level, place(a), &a.place.object, &a.message).cmp(&(
+            b.level,
+            place(b),
+            &b.place.object,
+            &b.message,
+        ))
+    });
+}
+
+fn finding(
+    rule: &'static Rule,
+    object: impl fmt::Display,
+    hold: UpgradeHold,
+    message: String,
+) -> UpgradeFinding {
+    Finding::new(rule, UpgradePlace { object: object.to_string(), hold }, message)
+}
