@@ -76,7 +76,7 @@ fn is_immutable(name: &ObjectName, change: &FieldChange) -> bool {
 }
 
 /// A field that the API server set by default, and that the new content does not allow
-/// (docs/design/apply.md#contradicting-fields).
+/// (docs/design/apply.md#owners-of-fields).
 fn contradiction(change: &ObjectChange, new: &Value) -> Option<UpgradeFinding> {
     let name = &change.object;
     let is_changed = |path: &str| change.fields.iter().any(|field| field.path.starts_with(path));
