@@ -4,6 +4,7 @@ mod build;
 mod content;
 mod edit;
 mod generate;
+mod previous;
 mod push;
 pub mod run;
 mod unpack;

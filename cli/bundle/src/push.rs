@@ -14,6 +14,7 @@ use olm_cli_core::source::{ImageArgs, tagged_reference};
 use olm_finding::Level;
 use olm_pack::is_image;
 
+use super::previous::PreviousArgs;
 use super::{content, edit};
 
 /// First lines of the command's help.
@@ -30,12 +31,14 @@ registry without access, is a warning.";
 /// Arguments of `olm bundle push`.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes:
-  0 success   1 operation failed   2 wrong usage   3 the bundle, or an image that it refers to, has errors
+  0 success   1 operation failed   2 wrong usage   3 the bundle, an image that it refers to, or the upgrade has errors
 
 Examples:
   {olm} bundle push ./bundle registry.example.com/team/my-operator-bundle:v1.2.0
   {olm} bundle push ./bundle.oci registry.example.com/team/my-operator-bundle:v1.2.0 --authfile auth.json
   {olm} bundle push ./bundle registry.example.com/team/my-operator-bundle:v1.2.0 --pin
+  {olm} bundle push ./bundle registry.example.com/team/my-operator-bundle:v1.2.0 \\
+    --previous registry.example.com/team/my-operator-bundle:v1.1.0
   {olm} bundle push ./bundle localhost:5000/my-operator-bundle:dev --no-images --ca-dir ./ca")]
 pub struct PushArgs {
     /// A bundle directory, or an OCI image layout from `bundle build`
@@ -50,6 +53,8 @@ pub struct PushArgs {
     /// Do not check the images that the bundle refers to
     #[arg(long)]
     no_images: bool,
+    #[command(flatten)]
+    previous: PreviousArgs,
     #[command(flatten)]
     images: ImageArgs,
     #[command(flatten)]
@@ -78,6 +83,10 @@ pub(super) async fn run(args: PushArgs, session: &mut Session) -> Result<(), Cli
     };
     if !args.no_images {
         require_images(&files, &args.images, session).await?;
+    }
+    if !args.previous.check(&files.files, &args.images, session).await? {
+        say(&format!("{}: the upgrade has errors, nothing was pushed", files.origin));
+        return Err(CliError::Findings);
     }
     let pushed = push::push(&image, &reference, &args.images, session).await?;
     session

@@ -36,6 +36,7 @@ use olm_cli_core::source::ImageArgs;
 use summary::Summary;
 
 use super::edit;
+use super::previous::PreviousArgs;
 
 /// Version of the temporary bundle of a project.
 const TEMPORARY_VERSION: &str = "0.0.1";
@@ -131,6 +132,8 @@ pub struct GenerateArgs {
     #[arg(long, conflicts_with = "output")]
     dry_run: bool,
     #[command(flatten)]
+    previous: PreviousArgs,
+    #[command(flatten)]
     images: ImageArgs,
     #[command(flatten)]
     format: FormatArgs,
@@ -202,7 +205,9 @@ pub(crate) async fn run(args: GenerateArgs, session: &mut Session) -> Result<(),
     for error in &errors {
         say(&format!("error: {}", printable(&error.to_string())));
     }
-    if errors.is_empty() { Ok(()) } else { Err(CliError::Findings) }
+    // The fault of an invalid bundle is reported already.
+    let is_good = errors.is_empty() && args.previous.check(&after, &args.images, session).await?;
+    if is_good { Ok(()) } else { Err(CliError::Findings) }
 }
 
 /// Folder with manifests, and the options of its temporary bundle.

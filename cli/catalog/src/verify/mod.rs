@@ -30,6 +30,7 @@ use self::images::{Checked, Extent};
 use self::output::Verification;
 use self::state::State;
 use self::upgrades::UpgradeArgs;
+pub use self::upgrades::compare_bundles;
 use super::whole::WholeCatalog;
 use crate::sign::PolicyArgs;
 

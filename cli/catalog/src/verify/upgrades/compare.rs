@@ -14,7 +14,7 @@ const WATCHED: [&str; 2] = ["apps", "tools"];
 ///
 /// # Errors
 /// The old bundle cannot be rendered in any install mode.
-pub(super) fn compare(old: &BundleContent, new: &BundleContent) -> Result<Vec<UpgradeFinding>, String> {
+pub fn compare(old: &BundleContent, new: &BundleContent) -> Result<Vec<UpgradeFinding>, String> {
     let mut found: Vec<(UpgradeFinding, Vec<InstallMode>)> = Vec::new();
     let (mut modes, mut failure) = (Vec::new(), None);
     for mode in old.install_modes() {

@@ -24,6 +24,7 @@ use olm_upgrade_check::{UpgradeFinding, UpgradeHold, hold};
 use serde::Serialize;
 
 use self::bundles::Bundles;
+pub use self::compare::compare as compare_bundles;
 use self::edges::{Edge, Wanted};
 use crate::package::CatalogPackage;
 use crate::whole::WholeCatalog;

@@ -10,7 +10,13 @@ async fn fixture() -> Fixture {
     let fixture = Fixture::open().await;
     fixture.works("init lamp -c stable -o yaml --to catalog").await;
     for minor in 0..3 {
-        fixture.write_bundle(&format!("operators/lamp/b{minor}"), minor);
+        let folder = format!("operators/lamp/b{minor}");
+        fixture.write_bundle(&folder, minor);
+        // `bundle push` demands them.
+        let annotations = format!("{folder}/metadata/annotations.yaml");
+        let folders = ["manifests", "metadata"];
+        let line = |name| format!("  operators.operatorframework.io.bundle.{name}.v1: {name}/\n");
+        fixture.write(&annotations, &(fixture.read(&annotations) + &folders.map(line).concat()));
     }
     let crd = fixture.read("operators/lamp/b2/manifests/crd.yaml");
     let crd = crd.replace("{type: object}", "{type: object, required: [spec]}");
@@ -96,4 +102,25 @@ async fn upgrade_whose_bundle_is_missing_is_not_checked() {
     let ran = fixture.olm("verify catalog --upgrades --ca-dir cas").await;
     assert_eq!(ran.code, 0, "{} {}", ran.stdout, ran.stderr);
     assert!(ran.stdout.contains("lamp.v1.1.0   lamp.v1.2.0   possible"), "{}", ran.stdout);
+}
+
+#[tokio::test]
+async fn bundle_is_pushed_only_if_the_upgrade_from_the_previous_one_has_no_errors() {
+    let fixture = fixture().await;
+    let push = async |minor: u32, previous: &str| {
+        let (source, reference) = (format!("operators/lamp/b{minor}"), fixture.reference("team/lamp:new"));
+        let words =
+            ["bundle", "push", &source, &reference, "--no-images", "--ca-dir", "cas", "--previous", previous];
+        fixture.of(&words).await
+    };
+    let ran = push(2, "operators/lamp/b1").await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+    let finding = "error: upgrade from lamp.v1.1.0: CustomResourceDefinition lamps.x.example: v1: ^: required: new required \
+                   fields: [spec] [UPGRADE-2]\n";
+    assert!(ran.stderr.contains(finding) && ran.stderr.contains("nothing was pushed"), "{}", ran.stderr);
+    let ran = push(1, "operators/lamp/b0").await;
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    let reference = fixture.reference("team/lamp:new");
+    let ran = push(2, &reference).await;
+    assert_eq!(ran.code, 3, "the previous bundle is an image: {}", ran.stderr);
 }
