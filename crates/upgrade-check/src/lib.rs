@@ -77,6 +77,24 @@ impl fmt::Display for UpgradePlace {
 /// Something that the upgrade breaks, changes or needs.
 pub type UpgradeFinding = Finding<UpgradePlace>;
 
+/// Findings by rule, such as `UPGRADE-2 (3), UPGRADE-13`. Empty without any.
+pub fn rule_counts(findings: &[UpgradeFinding]) -> String {
+    let counted = rules().filter_map(|rule| {
+        let count = findings.iter().filter(|finding| finding.rule.id == rule.id).count();
+        match count {
+            0 => None,
+            1 => Some(rule.id.to_owned()),
+            _ => Some(format!("{} ({count})", rule.id)),
+        }
+    });
+    counted.collect::<Vec<_>>().join(", ")
+}
+
+/// Reports whether the finding is about the schema of a CRD, or about permissions: reports of changes list both.
+pub fn is_listed(finding: &UpgradeFinding) -> bool {
+    rule::LISTED.iter().any(|rule| rule.id == finding.rule.id)
+}
+
 /// All rules, the most severe first.
 pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
     RULES.iter().map(|declared| &declared.rule)

@@ -1,5 +1,7 @@
 //! Rules of upgrades. IDs are stable.
 
+use olm_finding::Declared;
+
 olm_finding::rules! {
     /// All rules.
     pub(crate) RULES: ();
@@ -31,3 +33,7 @@ olm_finding::rules! {
     PERMISSIONS "UPGRADE-13" Note (()) "no subject gains permissions"
         "Upgrades that wait for an approval list them."
 }
+
+/// Rules about schemas of CRDs and about permissions.
+pub(crate) static LISTED: [&Declared<()>; 7] =
+    [&STORED_OBJECTS, &STORED_VERSIONS, &CLIENTS, &UNSERVED, &HARMLESS, &DANGEROUS, &PERMISSIONS];

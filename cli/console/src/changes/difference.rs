@@ -29,7 +29,9 @@ pub(super) fn attention(diff: Option<&Diff>, endangered: &[String]) -> Vec<Strin
         risks.extend(risky.map(|(one, why)| (one.rank(), format!("{} gains {why}: {one}", change.subject))));
     }
     risks.sort_by_key(|(rank, _)| *rank);
-    [deletions(&deleted, endangered), limited(risks.into_iter().map(|(_, text)| text).collect())].concat()
+    let found = diff.own_findings().map(|finding| format!("{}{}", finding.place, finding.message)).collect();
+    [deletions(&deleted, endangered), limited(risks.into_iter().map(|(_, text)| text).collect()), found]
+        .concat()
 }
 
 /// Sentences about a plan that operator-controller recorded. Its permissions are ordered, the worst first.

@@ -26,6 +26,7 @@ use olm_cli_core::source::{Access, ClusterConnection};
 use olm_plan::fields::{self, FieldChange};
 use olm_plan::objects::{self, ObjectChange};
 use olm_plan::permissions;
+use olm_upgrade_check::{UpgradeFinding, check_objects};
 use serde_json::{Map, Value, json};
 
 pub use self::cluster::ComparedExtension;
@@ -214,9 +215,10 @@ impl Diff {
             warnings.push(error.to_string());
             Vec::new()
         });
+        let findings = findings(old, crds, new);
         let crds = crd_changes(crds, new, &objects, &mut warnings);
         let empty = objects.is_empty() && permissions.is_empty();
-        Self { empty, objects, permissions, crds, warnings, ..Self::default() }
+        Self { empty, objects, permissions, crds, findings, warnings, ..Self::default() }
     }
 
     fn add_config(&mut self, old: &Value, new: &Value) {
@@ -224,6 +226,15 @@ impl Diff {
         self.config = fields::changes(old, new).into_iter().filter(differs).collect();
         self.empty &= self.config.is_empty();
     }
+}
+
+/// What `new` breaks, where it replaces the objects `old`, and CustomResourceDefinitions of the cluster.
+fn findings(old: &[Value], crds: &[Value], new: &[Value]) -> Vec<UpgradeFinding> {
+    if old.is_empty() {
+        return Vec::new();
+    }
+    let before: Vec<Value> = old.iter().chain(crds).cloned().collect();
+    check_objects(&before, new)
 }
 
 /// CRD results: the changed CustomResourceDefinitions, and unchanged ones that are unsafe to replace.

@@ -10,6 +10,7 @@ use olm_cli_core::output::counted;
 use olm_plan::fields::FieldChange;
 use olm_plan::objects::{ChangeKind, ObjectChange};
 use olm_plan::permissions::SubjectChange;
+use olm_upgrade_check::{UpgradeFinding, is_listed, rule_counts};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -37,6 +38,8 @@ pub struct Diff {
     pub(crate) crds: Vec<CrdResult>,
     /// Objects of the new bundle that belong to another extension.
     pub collisions: Vec<Collision>,
+    /// What the change breaks. Empty for a first installation.
+    pub(crate) findings: Vec<UpgradeFinding>,
     /// Changes of the configuration and of its schema.
     pub(crate) config: Vec<FieldChange>,
     /// What the comparison cannot tell, and what the upgrade risks.
@@ -74,6 +77,11 @@ impl Diff {
             .map(|desired| self.objects.iter().filter(|object| object.change == desired).count())
     }
 
+    /// Findings that no other section shows.
+    pub fn own_findings(&self) -> impl Iterator<Item = &UpgradeFinding> {
+        self.findings.iter().filter(|finding| !is_listed(finding))
+    }
+
     /// Text output.
     pub fn text(&self) -> String {
         let [old, new] = [&self.old, &self.new].map(|side| one_line(&side.text()).into_owned());
@@ -95,16 +103,20 @@ impl Diff {
         let breaking = self.crds.iter().filter(|crd| crd.result == Verdict::Unsafe).count();
         let breaking = if breaking == 0 { String::new() } else { format!("{breaking} not safe") };
         section(&mut text, "CRDs", &breaking, &self.crds, crd);
+        let rules = rule_counts(&self.findings);
+        section(&mut text, "Findings", &rules, &self.own_findings().collect::<Vec<_>>(), |finding| {
+            format!("  {}: {}\n", finding.level.name(), one_line(&finding.to_string()))
+        });
         section(&mut text, "Config", "", &self.config, |field| field_line(field, 2));
         section(&mut text, "Warnings", "", &self.warnings, |warning| format!("  {}\n", one_line(warning)));
         text
     }
 }
 
-/// Adds a heading with its lines. An empty section is reported, except for warnings.
+/// Adds a heading with its lines. An empty section is reported, except for findings and warnings.
 fn section<T>(text: &mut String, title: &str, summary: &str, items: &[T], line: impl Fn(&T) -> String) {
     if items.is_empty() && summary.is_empty() {
-        if title != "Warnings" {
+        if !["Findings", "Warnings"].contains(&title) {
             let _ = write!(text, "\n{title}: no difference\n");
         }
         return;

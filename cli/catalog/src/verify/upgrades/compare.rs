@@ -1,9 +1,7 @@
 //! Comparison of two bundles in each install mode that the old one supports. Pure.
 
-use std::collections::BTreeMap;
-
 use olm_bundle::{BundleContent, Certificates, InstallMode, RenderOptions, render};
-use olm_upgrade_check::{RenderedBundle, UpgradeFinding, check, check_bundles, refused, rules};
+use olm_upgrade_check::{RenderedBundle, UpgradeFinding, check, check_bundles, refused};
 use serde_json::{Value, json};
 
 /// Namespace of the operator, and another one that it watches.
@@ -78,14 +76,4 @@ fn objects(bundle: &BundleContent, config: &Value) -> Result<Vec<Value>, String>
         ..RenderOptions::default()
     };
     render(bundle, &options).map_err(|error| error.to_string())
-}
-
-/// Number of findings by rule, in their order.
-pub(super) fn counts(findings: &[UpgradeFinding]) -> Vec<(&'static str, usize)> {
-    let mut counts: BTreeMap<usize, (&'static str, usize)> = BTreeMap::new();
-    for finding in findings {
-        let place = rules().position(|rule| rule.id == finding.rule.id);
-        counts.entry(place.unwrap_or(usize::MAX)).or_insert((finding.rule.id, 0)).1 += 1;
-    }
-    counts.into_values().collect()
 }

@@ -6,9 +6,8 @@ use olm_cli_core::report::{Case, RunReport, Spot, relative};
 use olm_cli_core::source::Source;
 use olm_fbc::Origin;
 use olm_finding::{Finding, Level};
-use olm_upgrade_check::{UpgradeHold, rules};
+use olm_upgrade_check::{UpgradeHold, rule_counts, rules};
 
-use super::compare::counts;
 use super::{CheckedEdge, UpgradeVerification};
 
 /// File in the working directory and line of a bundle, if the catalog is a folder.
@@ -84,11 +83,7 @@ fn summary(one: &CheckedEdge) -> String {
     if let Some(why) = &one.unchecked {
         return why.clone();
     }
-    let counts = counts(&one.findings).into_iter().map(|(id, count)| match count {
-        1 => id.to_owned(),
-        count => format!("{id} ({count})"),
-    });
-    counts.collect::<Vec<_>>().join(", ")
+    rule_counts(&one.findings)
 }
 
 /// A case for each upgrade.
