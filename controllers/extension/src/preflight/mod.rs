@@ -68,6 +68,8 @@ pub(crate) struct Preflight {
     budget: Duration,
     /// Last result of checking custom resources, by extension.
     cached: Mutex<HashMap<String, CachedResult>>,
+    /// Time until which operator-controller is known to have all rights.
+    unrestricted_until: Mutex<Option<Instant>>,
 }
 
 /// Cached result of checking custom resources.
@@ -107,7 +109,7 @@ pub(crate) fn reject_failed_checks(failed_checks: &[String]) -> Result<(), Insta
 
 impl Preflight {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client, budget: BUDGET, cached: Mutex::default() }
+        Self { client, budget: BUDGET, cached: Mutex::default(), unrestricted_until: Mutex::default() }
     }
 
     /// Drops the cached result of the extension.

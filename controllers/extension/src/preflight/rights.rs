@@ -4,6 +4,7 @@
 //! rights are reported at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -19,6 +20,7 @@ use olm_controller_core::install_error::{InstallError, api_request};
 use olm_runtime::cluster::list_all;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
+use tokio::time::Instant;
 
 use super::{Preflight, collect_some};
 
@@ -29,6 +31,9 @@ const MAX_CONCURRENT_CALLS: usize = 16;
 const MAX_QUESTIONS: usize = 5000;
 /// Limit of a message in bytes. Conditions hold 32 KiB.
 const MAX_MESSAGE: usize = 16 << 10;
+/// Time for which all rights of operator-controller are not reviewed again. Afterwards, revoked rights are reported before
+/// a revision is created. Until then, the API server denies its objects.
+const UNRESTRICTED_TIME: Duration = Duration::from_secs(10 * 60);
 /// ClusterRole of `hardened.yaml` that aggregates the rights of extensions.
 const CONTENT_ROLE: &str = "operator-controller-content-namespaced";
 /// ClusterRoles that an administrator adds to it.
@@ -76,7 +81,7 @@ impl Preflight {
         rights: &Rights,
     ) -> Result<Option<String>, InstallError> {
         let reviewer = AccessReviewer { client: self.client.clone(), account: None };
-        if reviewer.denied([(None, resource("*", "*", "*"))].into()).await?.is_empty() {
+        if self.is_unrestricted(&reviewer).await? {
             return Ok(None);
         }
         let mut missing = reviewer.denied(required(&rights.objects)).await?;
@@ -96,6 +101,17 @@ impl Preflight {
         Ok(Some(format!(
             "{missing}; olm rbac required --extension {extension} --operator-controller prints the roles"
         )))
+    }
+
+    /// `true` if operator-controller has all rights. A positive answer is cached: most install files grant them.
+    async fn is_unrestricted(&self, reviewer: &AccessReviewer<'_>) -> Result<bool, InstallError> {
+        let now = Instant::now();
+        if self.unrestricted_until.lock().is_some_and(|until| now < until) {
+            return Ok(true);
+        }
+        let is_unrestricted = reviewer.denied([(None, resource("*", "*", "*"))].into()).await?.is_empty();
+        *self.unrestricted_until.lock() = is_unrestricted.then_some(now + UNRESTRICTED_TIME);
+        Ok(is_unrestricted)
     }
 
     /// Rules of the ClusterRoles with which an administrator extends `hardened.yaml`. `None` with another install file.
@@ -242,6 +258,11 @@ fn message(account: &str, missing: &BTreeSet<ScopedRight>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::{Json, Router};
+
     use super::*;
 
     fn right(name: Option<&str>, verb: &str) -> Right {
@@ -251,6 +272,33 @@ mod tests {
             name: name.map(str::to_owned),
             verb: verb.to_owned(),
         }
+    }
+
+    // Issue: the review was one more request for each revision.
+    #[tokio::test]
+    async fn all_rights_are_reviewed_once_for_many_revisions() {
+        let reviews = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reviews);
+        let review = move || {
+            // Rights are revoked before the third review.
+            let is_allowed = counted.fetch_add(1, Ordering::Relaxed) < 2;
+            async move { Json(json!({"spec": {}, "status": {"allowed": is_allowed}})) }
+        };
+        let client = Client::new(Router::new().fallback(review), "default");
+        let preflight = Preflight::new(client.clone());
+        let reviewer = AccessReviewer { client, account: None };
+        let expire = || *preflight.unrestricted_until.lock() = Some(Instant::now());
+        let ask = async |is_allowed: bool, count: usize| {
+            assert_eq!(preflight.is_unrestricted(&reviewer).await.unwrap(), is_allowed);
+            assert_eq!(reviews.load(Ordering::Relaxed), count);
+        };
+        ask(true, 1).await;
+        ask(true, 1).await;
+        expire();
+        ask(true, 2).await;
+        expire();
+        ask(false, 3).await;
+        ask(false, 4).await;
     }
 
     #[test]
