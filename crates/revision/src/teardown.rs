@@ -403,8 +403,10 @@ fn failed(key: &ObjectKey) -> impl FnOnce(ClusterError) -> EngineError + '_ {
     |error| EngineError::Teardown(ObjectError::new(key, "", error))
 }
 
+/// `true` if the API server denies the request, also because an admission webhook that must agree does not answer.
 fn is_denial(error: &ClusterError) -> bool {
     matches!(error.reason, ApiErrorReason::Rejected | ApiErrorReason::NotPermitted)
+        || error.message.contains("failed calling webhook ")
 }
 
 fn new_owner<'a>(new_owners: &'a [NewOwner], key: &ObjectKey) -> Option<&'a Owner> {

@@ -71,6 +71,7 @@ async fn revision_controller_rolls_out_archives_and_deletes_revisions() {
         uninstall::custom_resources_without_operator_are_reported(&fixture),
         uninstall::retained_crd_has_second_owner_while_policy_demands_it(&fixture),
         uninstall::paused_and_archived_revisions_give_crds_the_second_owner(&fixture),
+        uninstall::deletion_that_a_lost_webhook_denies_is_reported(&fixture),
     );
     controller.stop().await;
 }

@@ -300,6 +300,36 @@ async fn objects_left_are_named(fixture: &Fixture) {
     assert!(fixture.get(&denied).await.is_some());
 }
 
+// Issue: a webhook that does not answer denies a deletion, too, and nothing was reported.
+pub(super) async fn deletion_that_a_lost_webhook_denies_is_reported(fixture: &Fixture) {
+    let ns = "unhooked";
+    fixture.namespace(ns).await;
+    let [kept, other] = ["kept", "other"].map(|name| config_map(ns, name, json!({})));
+    let name = fixture.revision(ns, 1, json!([phase("a", &[&kept, &other])]), unmodified).await;
+    fixture.until_succeeded(&name).await;
+    let webhook = json!({"name": "lost.acme.example", "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "clientConfig": {"url": "https://127.0.0.1:1/"}, "matchConditions": [
+            {"name": "kept", "expression": "request.namespace == 'unhooked' && request.name == 'kept'"}],
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["configmaps"]}]});
+    let lost = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": ns}, "webhooks": [webhook]});
+    fixture.create(&lost).await;
+    let maps: Api<ConfigMap> = Api::namespaced(fixture.client(), ns);
+    let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
+    eventually("the webhook is called", async || maps.delete("kept", &dry).await.err().map(drop)).await;
+    let uid = fixture.sets().get(&name).await.unwrap().metadata.uid.unwrap();
+    fixture.delete_revision(&name).await;
+    let waits = "True/Retrying waiting for deletions that are denied: /v1, Kind=ConfigMap unhooked/kept: ";
+    let text = fixture.until_condition(&name, "Progressing", waits).await;
+    assert!(text.contains("failed calling webhook \"lost.acme.example\""), "{text}");
+    let event = fixture.event(&uid).await;
+    assert!(event.starts_with("DeletionDenied /v1, Kind=ConfigMap unhooked/kept: "), "{event}");
+    fixture.until_object_deleted(&other).await;
+    fixture.delete(&lost).await;
+    fixture.until_deleted(&name).await;
+    assert!(fixture.get(&kept).await.is_none());
+}
+
 async fn removal_waits_while_a_revision_is_active(fixture: &Fixture, ns: &str, other: &Value) {
     let first = fixture.revision("undeletable-map", 1, json!([phase("a", &[other])]), unmodified).await;
     fixture.until_succeeded(&first).await;
