@@ -11,7 +11,7 @@ use olm_api::{ClusterExtension, annotations};
 use olm_resolve::{DEPENDENCY_PROPERTIES, DependencyMode, Indexing, UnknownValue, UpgradeScope, named};
 
 use crate::approval::{self, ApprovalRules};
-use crate::safe_values::OnUnknown;
+use crate::safe_values::{OnUnknown, is_known};
 use crate::windows::UpgradeWindows;
 
 /// Flags and feature gates of the server.
@@ -129,18 +129,17 @@ pub struct ExtensionRules {
     pub adopt: Option<String>,
     /// `true` if the revision contains roles for the users of its APIs.
     pub aggregate_api_roles: bool,
-    /// Annotations with unknown values, in the order of their keys.
+    /// Annotations with unknown values, then those with unknown keys, each in the order of their keys.
     pub invalid: Vec<InvalidAnnotation>,
 }
 
-/// Annotation with an invalid value.
+/// Annotation with an invalid value, or with an unknown key of ours.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("annotation {key} {effect}: unknown value {value:?}, allowed: {allowed}")]
+#[error("annotation {key} {effect}: {fault}")]
 pub struct InvalidAnnotation {
-    key: &'static str,
+    key: String,
     effect: OnUnknown,
-    value: String,
-    allowed: String,
+    fault: String,
 }
 
 impl ExtensionRules {
@@ -174,6 +173,7 @@ impl ExtensionRules {
         rules.upgrade_scope = read.choice(annotations::EXT_UPGRADE_SCOPE).or(settings.upgrade_scope);
         let closed = UpgradeWindows::closed();
         rules.approval.windows = read.holding(annotations::EXT_UPGRADE_WINDOW, str::parse, closed);
+        read.refuse_unknown_keys();
         rules.invalid = read.invalid;
         rules
     }
@@ -305,9 +305,20 @@ impl Reader<'_> {
     }
 
     fn refuse(&mut self, key: &'static str, value: &str, allowed: &str) -> OnUnknown {
-        let (value, allowed, effect) = (value.to_owned(), allowed.to_owned(), OnUnknown::of(key));
-        self.invalid.push(InvalidAnnotation { key, effect, value, allowed });
+        let (effect, fault) = (OnUnknown::of(key), format!("unknown value {value:?}, allowed: {allowed}"));
+        self.invalid.push(InvalidAnnotation { key: key.to_owned(), effect, fault });
         effect
+    }
+
+    /// Lists the annotations whose key is a misspelled one of ours.
+    fn refuse_unknown_keys(&mut self) {
+        let is_unknown = |key: &&String| key.starts_with(annotations::EXT_PREFIX) && !is_known(key);
+        let unknown = self.annotations.keys().filter(is_unknown).map(|key| InvalidAnnotation {
+            key: key.clone(),
+            effect: OnUnknown::NoEffect,
+            fault: "unknown key".to_owned(),
+        });
+        self.invalid.extend(unknown);
     }
 }
 

@@ -17,7 +17,8 @@ fn extension_without_annotations_has_default_rules() {
     assert_eq!(none, ExtensionRules::default());
     assert!(!none.can_block_upgrades() && !none.needs_cluster_state());
     assert_eq!(none.indexing(), Indexing::default());
-    assert_eq!(rules(&[("unknown", "Manual")], Settings::default()), none);
+    let unknown = rules(&[("unknown", "Manual")], Settings::default());
+    assert_eq!(ExtensionRules { invalid: Vec::new(), ..unknown }, none);
 }
 
 #[test]
@@ -146,6 +147,17 @@ fn unknown_value_is_reported_with_its_effect_and_allowed_values() {
         )
     });
     assert_eq!(reported, expected);
+}
+
+// Issue: a misspelled `uninstall-policy` protected nothing, and nobody was told.
+#[test]
+fn unknown_key_is_reported() {
+    let misspelled = rules(&[("paused", "false"), ("uninstal-policy", "KeepCRDs")], Settings::default());
+    let reported: Vec<String> = misspelled.invalid.iter().map(ToString::to_string).collect();
+    let expected = "annotation ext.olm.operatorframework.io/uninstal-policy has no effect: unknown key";
+    assert_eq!(reported, [expected]);
+    let foreign = BTreeMap::from([("example.com/uninstal-policy".to_owned(), String::new())]);
+    assert_eq!(ExtensionRules::of(Some(&foreign), Settings::default()).invalid, []);
 }
 
 // docs/design/additions.md#annotations

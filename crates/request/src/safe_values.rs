@@ -47,6 +47,11 @@ pub const SAFE_VALUES: [(&str, OnUnknown); 23] = [
     (annotations::EXT_UPGRADE_WINDOW, HoldsUpgrades),
 ];
 
+/// `true` if users set annotations with this key.
+pub(crate) fn is_known(key: &str) -> bool {
+    SAFE_VALUES.iter().any(|(known, _)| *known == key)
+}
+
 impl OnUnknown {
     /// Effect of an unknown value of the annotation `key`.
     pub fn of(key: &str) -> Self {
