@@ -11,8 +11,8 @@ use olm_api::annotations;
 use olm_api::names::REVISION_ENGINE_MANAGER;
 use serde_json::{Map, Value, json};
 
-use applied::POD_SPECS;
 pub use applied::applied;
+use applied::{POD_SPECS, is_injected};
 pub(crate) use applied::{ambiguous_variable, is_aggregated};
 pub use blocking::{Blocking, blocking};
 
@@ -197,8 +197,7 @@ fn release(desired: &Value, ours: &mut Value, others: &[&Value]) {
     if is_aggregated(desired) && !others.iter().any(|fields| fields.get("f:rules").is_some()) {
         ours.as_object_mut().map(|fields| fields.remove("f:rules"));
     }
-    let annotations = desired.pointer("/metadata/annotations").and_then(Value::as_object);
-    if annotations.is_some_and(|annotations| annotations.keys().any(|key| key.contains("/inject-ca"))) {
+    if is_injected(desired) {
         release_bundles(desired, ours, others);
     }
 }

@@ -16,10 +16,14 @@ pub(super) const POD_SPECS: [&str; 3] =
 const WEBHOOK_PORT: u16 = 443;
 
 /// The object as it is applied: `stringData` of a Secret as `data`, no `rules` in an aggregated ClusterRole, the last of
-/// several variables of one name, a port for each webhook, and the types of a NetworkPolicy.
+/// several variables of one name, a port for each webhook, no CA bundles that another controller injects, and the types of
+/// a NetworkPolicy.
 pub fn applied(content: &Value) -> Value {
     let mut object = content.clone();
     let gvk = gvk(&object);
+    if is_injected(content) {
+        drop_bundles(&mut object);
+    }
     match (gvk.group.as_str(), gvk.kind.as_str()) {
         ("", "Secret") => encode_string_data(&mut object),
         _ if is_aggregated(&object) => {
@@ -47,6 +51,26 @@ pub(crate) fn is_aggregated(object: &Value) -> bool {
     gvk.group == "rbac.authorization.k8s.io"
         && gvk.kind == "ClusterRole"
         && object.get("aggregationRule").is_some_and(|rule| !rule.is_null())
+}
+
+/// `true` if the object requests the injection of CA bundles.
+pub(super) fn is_injected(object: &Value) -> bool {
+    let annotations = object.pointer("/metadata/annotations").and_then(Value::as_object);
+    annotations.is_some_and(|annotations| annotations.keys().any(|key| key.contains("/inject-ca")))
+}
+
+/// Removes the placeholders of injected CA bundles: of webhooks, a conversion webhook and an APIService. The API server
+/// accepts an invalid one of a CRD only until a valid one is injected.
+fn drop_bundles(object: &mut Value) {
+    let webhooks = object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten();
+    webhooks.filter_map(|webhook| webhook.get_mut("clientConfig")).for_each(drop_bundle);
+    for path in ["/spec", "/spec/conversion/webhook/clientConfig"] {
+        object.pointer_mut(path).into_iter().for_each(drop_bundle);
+    }
+}
+
+fn drop_bundle(client: &mut Value) {
+    client.as_object_mut().map(|client| client.remove("caBundle"));
 }
 
 /// Moves `stringData` into `data`, as the API server does. It rejects other values than strings.
@@ -226,6 +250,21 @@ mod tests {
         ] {
             assert_eq!(applied(&policy(spec)), policy(expected));
         }
+    }
+
+    // Issue: the placeholder `Cg==` of a conversion webhook was in the way of each change after the injection.
+    #[test]
+    fn placeholder_of_an_injected_bundle_is_not_applied() {
+        let bundle = json!({"caBundle": "Cg==", "path": "/"});
+        let object = |annotation: &str, client: &Value| {
+            json!({"kind": "K", "metadata": {"annotations": {annotation: "ns/c"}}, "webhooks": [{"clientConfig": client}],
+                "spec": {"conversion": {"webhook": {"clientConfig": client}}, "caBundle": client.get("caBundle")}})
+        };
+        let mut expected = object("cert-manager.io/inject-ca-from", &json!({"path": "/"}));
+        expected["spec"].as_object_mut().unwrap().remove("caBundle");
+        assert_eq!(applied(&object("cert-manager.io/inject-ca-from", &bundle)), expected);
+        let own = object("example.com/other", &bundle);
+        assert_eq!(applied(&own), own);
     }
 
     // docs/design/bundles.md#webhook-services
