@@ -69,7 +69,8 @@ fn refused(deployment: &Value) -> Option<Cause> {
     let failure = conditions.iter().find(|one| one["type"] == "ReplicaFailure" && one["status"] == "True")?;
     let message = text(failure, "/message");
     // The message begins with the generated name of the pod.
-    let message = line(message.split_once(" is forbidden: ").map_or(message, |(_, why)| why));
+    let named = |verdict| Some(message.split_once(verdict)?.1);
+    let message = line(named(" is forbidden: ").or_else(|| named(" is invalid: ")).unwrap_or(message));
     let message = message.as_str();
     let remedy = remedy(message, text(deployment, "/metadata/namespace"));
     Some(Cause::new(false, format!("are not created: {message}; {remedy}")))
@@ -91,7 +92,10 @@ fn remedy(message: &str, namespace: &str) -> String {
         format!(
             "set label pod-security.kubernetes.io/enforce of namespace {namespace} to a level that permits them"
         )
-    } else if has(" usage per ") || has(" limit to request ratio per ") {
+    } else if has(" usage per ")
+        || has(" limit to request ratio per ")
+        || has(" must be less than or equal to ")
+    {
         format!("change the resources of the containers, or the LimitRange of namespace {namespace}")
     } else if has("security context constraint") {
         "let their service account use a SecurityContextConstraints that permits them".to_owned()
@@ -244,6 +248,11 @@ mod tests {
                 r#"pods "op-x" is forbidden: maximum memory usage per Container is 64Mi, but limit is 128Mi"#,
                 "maximum memory usage per Container is 64Mi, but limit is 128Mi; change the resources of the containers, or the \
                  LimitRange of namespace ns",
+            ),
+            (
+                r#"Pod "op-x" is invalid: spec.containers[0].resources.requests: Invalid value: "10Mi": must be less than or equal to memory limit of 4Mi"#,
+                "spec.containers[0].resources.requests: Invalid value: \"10Mi\": must be less than or equal to memory limit of 4Mi; \
+                 change the resources of the containers, or the LimitRange of namespace ns",
             ),
             (
                 r#"admission webhook "v.example.com" denied the request: no"#,
