@@ -69,6 +69,7 @@ impl Moves {
         union(fields, &claims);
         move_string_data(desired, fields);
         claim_account_alias(desired, actual, fields, &others);
+        claim_pull_policies(desired, actual, fields, &others);
         release(desired, fields, &others);
         list.insert(index, ours);
         (list != entries(actual)).then_some(list)
@@ -174,6 +175,40 @@ fn claim_account_alias(desired: &Value, actual: &Value, ours: &mut Value, others
             pod.insert("f:serviceAccount".to_owned(), json!({}));
         }
     }
+}
+
+/// Makes us the owner of pull policies that the API server derived from the tag of the former image, so that the apply drops
+/// them, and it derives them again.
+fn claim_pull_policies(desired: &Value, actual: &Value, ours: &mut Value, others: &[&Value]) {
+    const POLICY: &str = "f:imagePullPolicy";
+    let lists = POD_SPECS.map(|path| ["containers", "initContainers"].map(|list| format!("{path}/{list}")));
+    for path in lists.as_flattened() {
+        for container in desired.pointer(path).and_then(Value::as_array).into_iter().flatten() {
+            let step = format!("k:{}", json!({"name": container["name"]}));
+            let Some((live, _)) = actual.pointer(path).and_then(|list| enter(list, &step, "")) else {
+                continue;
+            };
+            let image = text(container, "/image");
+            let is_outdated = container.get("imagePullPolicy").is_none()
+                && live["image"] != image
+                && live["imagePullPolicy"] != default_pull_policy(image);
+            let owned = format!("{}/{step}", path.replace('/', "/f:"));
+            let owns = |fields: &Value| fields.pointer(&owned).is_some_and(|set| set.get(POLICY).is_some());
+            if is_outdated
+                && !others.iter().any(|other| owns(other))
+                && let Some(Value::Object(fields)) = ours.pointer_mut(&owned)
+            {
+                fields.insert(POLICY.to_owned(), json!({}));
+            }
+        }
+    }
+}
+
+/// Pull policy of a container without one, as the API server derives it.
+fn default_pull_policy(image: &str) -> &'static str {
+    let (name, digest) = image.split_once('@').unwrap_or((image, ""));
+    let tag = name.rsplit('/').next().and_then(|last| Some(last.split_once(':')?.1));
+    if tag == Some("latest") || tag.is_none() && digest.is_empty() { "Always" } else { "IfNotPresent" }
 }
 
 fn is_leaf(fields: &Value) -> bool {

@@ -166,3 +166,40 @@ fn conversion_becomes_ours_if_a_revision_set_it_and_an_apply_would_leave_a_part(
     assert_eq!((&listed[0]["manager"], &listed[0]["fieldsV1"]), (&json!(OURS), &whole));
     assert_eq!(moved(&desired(json!({"strategy": "Webhook"})), json!([ours, injector])), None);
 }
+
+// Issue: an image that left tag `latest` was pulled at each start of a pod.
+#[test]
+fn derived_pull_policy_is_claimed_with_another_image_only() {
+    let pod = |container: Value| json!({"spec": {"template": {"spec": {"containers": [container]}}}});
+    let fields = |policy: Value| {
+        let set =
+            json!({"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"m\"}": policy}}}}});
+        entry("other", None, set)["fieldsV1"].clone()
+    };
+    let (ours, claimed) =
+        (fields(json!({"f:image": {}})), fields(json!({"f:image": {}, "f:imagePullPolicy": {}})));
+    let live = pod(json!({"name": "m", "image": "a:latest", "imagePullPolicy": "Always"}));
+    for (container, others, expected) in [
+        (json!({"name": "m", "image": "a:v1"}), json!({}), &claimed),
+        (json!({"name": "m", "image": "a:v1"}), fields(json!({"f:imagePullPolicy": {}})), &ours),
+        (json!({"name": "m", "image": "a:latest"}), json!({}), &ours),
+        (json!({"name": "m", "image": "b"}), json!({}), &ours),
+        (json!({"name": "m", "image": "a:v1", "imagePullPolicy": "Always"}), json!({}), &ours),
+        (json!({"name": "other", "image": "a:v1"}), json!({}), &ours),
+    ] {
+        let mut fields = ours.clone();
+        claim_pull_policies(&pod(container.clone()), &live, &mut fields, &[&others]);
+        assert_eq!(fields, *expected, "{container}, {others}");
+    }
+    let digest = format!("a@sha256:{}", "0".repeat(64));
+    for (image, policy) in [
+        ("a", "Always"),
+        ("r.example:5000/a", "Always"),
+        ("r.example:5000/a:latest", "Always"),
+        ("a:v1", "IfNotPresent"),
+        (digest.as_str(), "IfNotPresent"),
+        ("a:latest@sha256:0", "Always"),
+    ] {
+        assert_eq!(default_pull_policy(image), policy, "{image}");
+    }
+}

@@ -9,6 +9,7 @@ mod conversion;
 mod derived;
 mod fields;
 mod fixture;
+mod fresh;
 mod namespaces;
 mod nulls;
 mod others;
