@@ -89,6 +89,8 @@ pub(super) async fn blocked_removal_reads_only_remaining_objects(
     let touched = calls_for(controller, async || {
         fixture.patch(&first, json!({"metadata": {"annotations": {"touched": "1"}}})).await;
     });
-    // The CRD and the list of its custom resources.
-    assert_eq!(touched.await, BTreeMap::from([("GET".to_owned(), 2)]));
+    // The CRD and the list of its custom resources, in each pass: on a slow machine, the next one may be due.
+    let touched = touched.await;
+    assert_eq!(touched.keys().collect::<Vec<_>>(), ["GET"]);
+    assert!(touched["GET"] % 2 == 0 && touched["GET"] < maps.len() as u64, "{touched:?}");
 }
