@@ -44,7 +44,7 @@ pub enum MigrateCommand {
     /// Migrate packages of classic OLM to ClusterExtensions, without a restart
     #[command(long_about = apply::ABOUT)]
     Apply(Box<apply::ApplyArgs>),
-    /// Return a migrated package to classic OLM, without a restart
+    /// Return migrated packages to classic OLM, without a restart
     #[command(long_about = rollback::ABOUT)]
     Rollback(rollback::MigrateRollbackArgs),
     /// Remove classic OLM from the cluster

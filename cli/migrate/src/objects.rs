@@ -306,7 +306,8 @@ fn subscription(object: &Value) -> Subscription {
     }
 }
 
-fn csv(object: &Value) -> Csv {
+/// Fields of a ClusterServiceVersion.
+pub(super) fn csv(object: &Value) -> Csv {
     let text = |pointer: &str| string(object, pointer);
     let list = |pointer: &str| object.pointer(pointer).and_then(Value::as_array).into_iter().flatten();
     let modes = list("/spec/installModes").filter(|mode| mode["supported"] == true);

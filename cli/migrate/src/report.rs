@@ -15,6 +15,9 @@ pub(super) struct MigrationReport {
     pub(super) packages: Vec<PackageResult>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) refused: Vec<Refusal>,
+    /// Packages whose rollback failed, or was not tried because that of a package that they require failed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) failed: Vec<Refusal>,
 }
 
 /// Result of one package.
@@ -33,7 +36,7 @@ pub(super) struct PackageResult {
 
 impl MigrationReport {
     pub(super) fn new(dry_run: bool) -> Self {
-        Self { dry_run, packages: Vec::new(), refused: Vec::new() }
+        Self { dry_run, packages: Vec::new(), refused: Vec::new(), failed: Vec::new() }
     }
 
     /// Restarts that the plans do not announce.
@@ -74,6 +77,10 @@ impl MigrationReport {
             for reason in &refused.reasons {
                 text += &format!("  {reason}\n");
             }
+        }
+        // The reasons are the error of the command.
+        for failed in &self.failed {
+            text += &format!("{}/{}: failed\n", failed.namespace, failed.package);
         }
         text
     }

@@ -201,7 +201,8 @@ async fn plans(
     let selected = select(&context.reports, names)?;
     let mut planned: Vec<String> = jobs.packages.iter().map(|job| job.plan.id()).collect();
     let resumed = planned.clone();
-    for report in ordered(&selected).into_iter().filter(|report| !resumed.contains(&report.id())) {
+    let all = ordered(selected, |report| (report.id(), report.after.as_slice()));
+    for report in all.into_iter().filter(|report| !resumed.contains(&report.id())) {
         let _step = session.progress.step(format!("planning {}", report.id()));
         let refuse = |reasons| Refusal {
             package: report.package.clone(),

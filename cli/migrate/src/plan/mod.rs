@@ -114,7 +114,7 @@ async fn plan(args: &MigratePlanArgs, session: &Session) -> Result<MigrationPlan
     let context = PlanContext::read(&cluster, &args.access, &args.catalogs, session).await?;
     let selected = select(&context.reports, &args.names)?;
     let mut plan = MigrationPlan { packages: Vec::new(), refused: Vec::new() };
-    for report in ordered(&selected) {
+    for report in ordered(selected, |report| (report.id(), report.after.as_slice())) {
         let _step = session.progress.step(format!("planning {}", report.id()));
         let refuse = |reasons| Refusal {
             package: report.package.clone(),

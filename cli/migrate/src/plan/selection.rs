@@ -55,19 +55,20 @@ fn unknown(reports: &[PackageReport], name: &str) -> CliError {
     CliError::no_candidate(format!("classic OLM has not installed package {}: {hint}", quote(name)))
 }
 
-/// Reports with dependents before the packages that they require, by name where the order is free. Packages that
-/// require each other keep their order.
-pub(crate) fn ordered<'a>(selected: &[&'a PackageReport]) -> Vec<&'a PackageReport> {
-    let mut rest = selected.to_vec();
+/// Packages with dependents before those that they require, in the given order where it is free. Packages that require each
+/// other keep their order. `relation` returns the `namespace/package` of one, and of those that come before it.
+pub(crate) fn ordered<T>(
+    mut rest: Vec<T>,
+    relation: impl for<'t> Fn(&'t T) -> (String, &'t [String]),
+) -> Vec<T> {
     let mut ordered = Vec::new();
     while !rest.is_empty() {
-        let waits = |report: &&PackageReport| {
-            report
-                .after
-                .iter()
-                .any(|id| rest.iter().any(|other| other.id() == *id && other.id() != report.id()))
+        let ids: Vec<String> = rest.iter().map(|one| relation(one).0).collect();
+        let waits = |one: &T| {
+            let (own, after) = relation(one);
+            after.iter().any(|id| *id != own && ids.contains(id))
         };
-        let next = rest.iter().position(|report| !waits(report)).unwrap_or(0);
+        let next = rest.iter().position(|one| !waits(one)).unwrap_or(0);
         ordered.push(rest.remove(next));
     }
     ordered
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn dependents_come_before_their_requirements() {
         let names = |reports: &[PackageReport]| {
-            let ordered = ordered(&reports.iter().collect::<Vec<_>>());
+            let ordered = ordered(reports.iter().collect(), |report| (report.id(), report.after.as_slice()));
             ordered.iter().map(|report| report.package.clone()).collect::<Vec<_>>().join(" ")
         };
         let base = report("n", "base", &["n/app", "n/mid"], &[]);

@@ -1,8 +1,9 @@
 //! `olm migrate rollback`: returns a migrated package to classic OLM, without a restart
 //! (docs/design/migration.md#rollback).
 //!
-//! [`mod@observe`] reads the state, and [`state`], which is pure, chooses the next step.
+//! [`choice`] chooses the packages, [`mod@observe`] reads the state, and [`state`], which is pure, chooses the next step.
 
+mod choice;
 mod observe;
 mod restoration;
 mod state;
@@ -21,6 +22,7 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::ClusterArgs;
 use serde_json::{Value, json};
 
+use self::choice::{Failures, chosen, present};
 use self::observe::{is_webhook, observe, restorable};
 pub(super) use self::restoration::is_recreated;
 use self::restoration::{has_installed, installed, owning, paused, released, unowned};
@@ -29,6 +31,7 @@ use super::apply::act::{recreate_missing, resume_subscription};
 use super::apply::observe::classic;
 use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh, recreate};
 use super::backup::{self, Backup};
+use super::plan::model::PackagePlan;
 use super::pods::{announced, read as read_pods, restarted};
 use super::report::{MigrationReport, PackageResult};
 
@@ -42,7 +45,7 @@ const NEEDED: [&str; 2] =
     ["clusterserviceversions.operators.coreos.com", "subscriptions.operators.coreos.com"];
 
 /// First lines of the command's help.
-pub(super) const ABOUT: &str = "Return a migrated package to classic OLM, without a restart
+pub(super) const ABOUT: &str = "Return migrated packages to classic OLM, without a restart
 
 Deletes the ClusterExtension and its revisions without their objects, and creates the Subscription and the \
 ClusterServiceVersion from the backup that `olm migrate apply` wrote. Last, the Subscription follows its channel again. Objects that the migration removed or replaced are restored. \
@@ -57,11 +60,15 @@ it is run again. In the end, once classic OLM has installed the ClusterServiceVe
 
 Examples:
   {olm} migrate rollback lamp
-  {olm} migrate rollback operators/lamp --yes -o json")]
+  {olm} migrate rollback operators/lamp --yes -o json
+  {olm} migrate rollback --all")]
 pub struct MigrateRollbackArgs {
-    /// Package, as PACKAGE or NAMESPACE/PACKAGE
-    #[arg(value_name = "NAME")]
-    name: String,
+    /// Packages to return, as PACKAGE or NAMESPACE/PACKAGE
+    #[arg(value_name = "NAME", required_unless_present = "all", conflicts_with = "all")]
+    names: Vec<String>,
+    /// Return all packages with a backup, those that others require first
+    #[arg(long)]
+    all: bool,
     /// Roll back without asking
     #[arg(short, long)]
     yes: bool,
@@ -80,36 +87,54 @@ pub struct MigrateRollbackArgs {
 /// There is no backup, a step fails, or a pod restarted.
 pub(super) async fn run(args: MigrateRollbackArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
-    let backup = {
-        let access = ObjectAccess::new(&cluster, session, false);
-        find(&access, &args.name).await?
-    };
-    let plan = &backup.plan;
-    check(&ObjectAccess::new(&cluster, session, false)).await?;
-    let question = format!("Return {}/{} {} to classic OLM?", plan.namespace, plan.package, plan.version);
-    changes::confirm(&question, args.yes, session).await?;
     let access = ObjectAccess::new(&cluster, session, false);
-    let rollback = Rollback { access: &access, backup: &backup, timeout: args.timeout };
-    let steps = rollback.run().await?;
-    let after = read_pods(&access, plan).await?;
-    let restarts = restarted(&backup.pods, &after, &announced(plan));
-    let has_unannounced = restarts.iter().any(|restart| !restart.announced);
-    backup::delete(&access, &plan.namespace, &plan.package).await?;
-    let (package, namespace, version) = (plan.package.clone(), plan.namespace.clone(), plan.version.clone());
-    let mut report = MigrationReport::new(false);
-    report.packages.push(PackageResult {
-        package,
-        namespace,
-        version,
-        steps,
-        pods: backup.pods.len(),
-        restarts,
-    });
-    session.output.result(args.format.output, "MigrationReport", &report, MigrationReport::text)?;
-    match has_unannounced {
-        true => Err(CliError::operational(format!("pods restarted: {}", report.restarted().join("; ")))),
-        false => Ok(()),
+    let mut failures = Failures::default();
+    let backups = chosen(&access, &args, &mut failures).await?;
+    check(&access).await?;
+    let names: Vec<String> =
+        backups.iter().map(|(backup, _)| format!("{} {}", backup.plan.id(), backup.plan.version)).collect();
+    let question = format!("Return {} to classic OLM?", names.join(", "));
+    if !backups.is_empty() {
+        changes::confirm(&question, args.yes, session).await?;
     }
+    let mut report = MigrationReport::new(false);
+    for (backup, providers) in &backups {
+        let PackagePlan { namespace, package, .. } = &backup.plan;
+        let result = match failures.among(providers) {
+            Some(provider) => Err(CliError::operational(format!(
+                "{namespace}/{package}: not tried, because it requires {provider}, which has not returned"
+            ))),
+            None => returned(&access, namespace, package, args.timeout).await,
+        };
+        match result {
+            Ok(result) => report.packages.push(result),
+            Err(error) => failures.add(namespace, package, &error),
+        }
+        if failures.is_interrupted() {
+            break;
+        }
+    }
+    let failure = failures.error();
+    report.failed = failures.all;
+    session.output.result(args.format.output, "MigrationReport", &report, MigrationReport::text)?;
+    match failure {
+        Some(failure) => Err(failure),
+        None if !report.restarted().is_empty() => {
+            Err(CliError::operational(format!("pods restarted: {}", report.restarted().join("; "))))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Returns a package with its present backup: others may have changed it since the question.
+async fn returned(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+    timeout: Duration,
+) -> Result<PackageResult, CliError> {
+    let backup = present(access, namespace, package).await?;
+    Rollback { access, backup: &backup, timeout }.package().await
 }
 
 /// Checks that classic OLM is installed.
@@ -142,37 +167,6 @@ async fn check(access: &ObjectAccess<'_>) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Backup of the package `name`.
-async fn find(access: &ObjectAccess<'_>, name: &str) -> Result<Backup, CliError> {
-    let all = backup::find(access).await?;
-    let is_named = |(namespace, package): &&(String, String)| {
-        package == name || format!("{namespace}/{package}") == name
-    };
-    let found: Vec<&(String, String)> = all.iter().filter(is_named).collect();
-    let names = |found: &[&(String, String)]| {
-        found
-            .iter()
-            .map(|(namespace, package)| format!("{namespace}/{package}"))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let (namespace, package) = match found.as_slice() {
-        [one] => one,
-        [] if all.is_empty() => {
-            return Err(CliError::no_candidate("no package has been migrated: there is no backup"));
-        }
-        [] => {
-            let known = names(&all.iter().collect::<Vec<_>>());
-            return Err(CliError::no_candidate(format!(
-                "there is no backup of package {name}, only of {known}"
-            )));
-        }
-        several => return Err(CliError::usage(format!("package {name}: name one of {}", names(several)))),
-    };
-    let backup = backup::read(access, namespace, package).await?;
-    backup.ok_or_else(|| CliError::no_candidate(format!("the backup of {namespace}/{package} was deleted")))
-}
-
 /// Return of one package to classic OLM.
 struct Rollback<'a> {
     access: &'a ObjectAccess<'a>,
@@ -181,6 +175,24 @@ struct Rollback<'a> {
 }
 
 impl Rollback<'_> {
+    /// Returns the package, compares its pods, and deletes the backup.
+    async fn package(&self) -> Result<PackageResult, CliError> {
+        let Self { access, backup, .. } = self;
+        let plan = &backup.plan;
+        let steps = self.run().await?;
+        let after = read_pods(access, plan).await?;
+        let restarts = restarted(&backup.pods, &after, &announced(plan));
+        backup::delete(access, &plan.namespace, &plan.package).await?;
+        Ok(PackageResult {
+            package: plan.package.clone(),
+            namespace: plan.namespace.clone(),
+            version: plan.version.clone(),
+            steps,
+            pods: backup.pods.len(),
+            restarts,
+        })
+    }
+
     /// Takes the steps until nothing is left to do. Returns their texts.
     async fn run(&self) -> Result<Vec<String>, CliError> {
         let plan = &self.backup.plan;
