@@ -28,15 +28,15 @@ pub(super) const LABEL: &str = "ext.olm.operatorframework.io/migration";
 /// Label of the Secrets, with the namespace of the package.
 const NAMESPACE: &str = "ext.olm.operatorframework.io/migration-namespace";
 /// Annotation of the first Secret once the migration is complete.
-const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
+pub(super) const COMPLETE: &str = "ext.olm.operatorframework.io/migration-complete";
 /// Annotation of the first Secret with the UID of the extension.
 const EXTENSION: &str = "ext.olm.operatorframework.io/migration-extension";
 /// Annotation of the first Secret with the channels that the extension had when a rollback began, as JSON.
 const CHANNELS: &str = "ext.olm.operatorframework.io/migration-channels";
 /// Annotation of the first Secret once a rollback has ended, but for the deletion of the backup.
-const RETURNED: &str = "ext.olm.operatorframework.io/migration-returned";
+pub(super) const RETURNED: &str = "ext.olm.operatorframework.io/migration-returned";
 /// Annotation of the first Secret with the digest of the compressed content.
-const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
+pub(super) const DIGEST: &str = "ext.olm.operatorframework.io/migration-digest";
 /// Annotation of the first Secret with the number of Secrets.
 const PARTS: &str = "ext.olm.operatorframework.io/migration-parts";
 /// Key of the data.
@@ -208,12 +208,25 @@ pub(super) async fn read(
     namespace: &str,
     package: &str,
 ) -> Result<Option<Backup>, CliError> {
+    Ok(read_secrets(access, namespace, package).await?.map(|(_, backup)| backup))
+}
+
+/// Reads the backup of a package with its Secrets, the first part first. `None` without a complete one.
+///
+/// # Errors
+/// The Secrets cannot be read, or their content is damaged.
+pub(super) async fn read_secrets(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+) -> Result<Option<(Vec<Value>, Backup)>, CliError> {
     let first = id(access, &name(namespace, package, 1));
     let damaged = |why: String| {
         CliError::operational(format!(
-            "{first}: the backup is damaged: {why}; restore the Secret from a backup of the cluster, and run the command \
-             again. Delete it only if classic OLM still has the package: its ClusterServiceVersion is not being deleted, the \
-             spec.source of its Subscription is not {PAUSED}, and there is no ClusterExtension of the package"
+            "{first}: the backup is damaged: {why}; replace its Secrets with `kubectl replace --force -f FILE`, from the \
+             file of `--backup` or a backup of the cluster, and run the command again. Delete them only if classic OLM \
+             still has the package: its ClusterServiceVersion is not being deleted, the spec.source of its Subscription \
+             is not {PAUSED}, and there is no ClusterExtension of the package"
         ))
     };
     let Some(first) = access.get(&first).await? else { return Ok(None) };
@@ -226,7 +239,7 @@ pub(super) async fn read(
     }
     let mut backup = unpack(&secrets).map_err(damaged)?;
     keep_channels(&mut backup.plan, &secrets[0]);
-    Ok(Some(backup))
+    Ok(Some((secrets, backup)))
 }
 
 /// Gives the extension after the migration the channels that a rollback has recorded in the first Secret.
@@ -291,13 +304,13 @@ fn package_of(secret: &Value) -> Option<(String, String)> {
 /// Records whether the migration of a package is complete.
 ///
 /// # Errors
-/// The API server refuses it or does not answer.
+/// The API server refuses it or does not answer, or the backup does not exist.
 pub(super) async fn set_complete(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
     is_complete: bool,
 ) -> Result<(), CliError> {
-    annotate(access, plan, COMPLETE, is_complete.then_some("true")).await
+    annotate(access, plan, json!({ COMPLETE: is_complete.then_some("true") })).await
 }
 
 /// Reports whether the migration of a package is complete, as recorded.
@@ -305,10 +318,10 @@ pub(super) async fn set_complete(
 /// # Errors
 /// The API server does not answer, or denies access.
 pub(super) async fn is_complete(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
-    Ok(annotation(access, plan, COMPLETE).await?.is_some_and(|value| value == "true"))
+    Ok(annotation(access, plan, COMPLETE).await?.flatten().is_some_and(|value| value == "true"))
 }
 
-/// Records whether classic OLM has the package again.
+/// Records whether classic OLM has the package again. A rollback that ends does not need its backup any more.
 ///
 /// # Errors
 /// The API server refuses it or does not answer.
@@ -317,7 +330,7 @@ pub(super) async fn set_returned(
     plan: &PackagePlan,
     is_returned: bool,
 ) -> Result<(), CliError> {
-    annotate(access, plan, RETURNED, is_returned.then_some("true")).await
+    merge(access, plan, json!({ RETURNED: is_returned.then_some("true") })).await.map(drop)
 }
 
 /// Reports whether classic OLM has the package again, as recorded.
@@ -325,19 +338,19 @@ pub(super) async fn set_returned(
 /// # Errors
 /// The API server does not answer, or denies access.
 pub(super) async fn is_returned(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<bool, CliError> {
-    Ok(annotation(access, plan, RETURNED).await?.is_some_and(|value| value == "true"))
+    Ok(annotation(access, plan, RETURNED).await?.flatten().is_some_and(|value| value == "true"))
 }
 
 /// Records the UID of the extension that the migration created. `None` if it is to be created.
 ///
 /// # Errors
-/// The API server refuses it or does not answer.
+/// The API server refuses it or does not answer, or the backup does not exist.
 pub(super) async fn record_extension(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
     uid: Option<&str>,
 ) -> Result<(), CliError> {
-    annotate(access, plan, EXTENSION, uid).await
+    annotate(access, plan, json!({ EXTENSION: uid })).await
 }
 
 /// Records the channels of the extension before a rollback pauses it: administrators may have changed them, and another
@@ -354,49 +367,63 @@ pub(super) async fn record_channels(
         Value::Null => json!([]),
         channels => channels.clone(),
     };
-    annotate(access, plan, CHANNELS, Some(&channels.to_string())).await
+    annotate(access, plan, json!({ CHANNELS: channels.to_string() })).await
 }
 
 /// UID of the extension that the migration created, as recorded.
 ///
 /// # Errors
-/// The API server does not answer, or denies access.
+/// The API server does not answer, or denies access, or the backup does not exist.
 pub(super) async fn recorded_extension(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
 ) -> Result<Option<String>, CliError> {
-    annotation(access, plan, EXTENSION).await
+    annotation(access, plan, EXTENSION).await?.ok_or_else(|| lost(access, plan))
 }
 
-/// Changes an annotation of the first Secret. The metadata of an immutable Secret can change.
-async fn annotate(
+/// Error for a backup that was deleted while the migration needs it.
+pub(super) fn lost(access: &ObjectAccess<'_>, plan: &PackagePlan) -> CliError {
+    CliError::operational(format!(
+        "{}, the backup of the package, does not exist any more: restore it with `kubectl create -f FILE`, from the file \
+         of `--backup` or a backup of the cluster, and run the command again",
+        id(access, &name(&plan.namespace, &plan.package, 1))
+    ))
+}
+
+/// Changes annotations of the first Secret.
+async fn annotate(access: &ObjectAccess<'_>, plan: &PackagePlan, values: Value) -> Result<(), CliError> {
+    match merge(access, plan, values).await? {
+        // A dry run has not written it.
+        None if !access.dry_run => Err(lost(access, plan)),
+        _ => Ok(()),
+    }
+}
+
+/// Changes annotations of the first Secret, if it exists. The metadata of an immutable Secret can change.
+async fn merge(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
-    key: &str,
-    value: Option<&str>,
-) -> Result<(), CliError> {
+    values: Value,
+) -> Result<Option<Value>, CliError> {
     let first = id(access, &name(&plan.namespace, &plan.package, 1));
-    access.merge(&first, &json!({ "metadata": { "annotations": { key: value } } })).await.map(drop)
+    access.merge(&first, &json!({ "metadata": { "annotations": values } })).await
 }
 
+/// Annotation of the first Secret. `None` if the Secret does not exist.
 async fn annotation(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
     key: &str,
-) -> Result<Option<String>, CliError> {
+) -> Result<Option<Option<String>>, CliError> {
     let first = access.get(&id(access, &name(&plan.namespace, &plan.package, 1))).await?;
-    Ok(first.and_then(|first| first["metadata"]["annotations"][key].as_str().map(str::to_owned)))
+    Ok(first.map(|first| first["metadata"]["annotations"][key].as_str().map(str::to_owned)))
 }
 
-/// Deletes the backup of a package, the first part first.
+/// Secrets of the backup of a package, the first part first.
 ///
 /// # Errors
-/// The API server refuses it or does not answer.
-pub(super) async fn delete(
-    access: &ObjectAccess<'_>,
-    namespace: &str,
-    package: &str,
-) -> Result<(), CliError> {
+/// The API server does not answer, or denies access.
+async fn secrets(access: &ObjectAccess<'_>, namespace: &str, package: &str) -> Result<Vec<Value>, CliError> {
     let selector = format!("{LABEL}={},{NAMESPACE}={namespace}", label(package));
     let home = access.cluster().namespace();
     let mut secrets = access.list(("v1", "Secret"), home, Some(&selector)).await?;
@@ -410,82 +437,24 @@ pub(super) async fn delete(
     };
     secrets.retain(|secret| secret["metadata"]["name"].as_str().is_some_and(is_part));
     secrets.sort_by_key(|secret| secret["metadata"]["annotations"].get(DIGEST).is_none());
-    for secret in secrets {
+    Ok(secrets)
+}
+
+/// Deletes the backup of a package, the first part first.
+///
+/// # Errors
+/// The API server refuses it or does not answer.
+pub(super) async fn delete(
+    access: &ObjectAccess<'_>,
+    namespace: &str,
+    package: &str,
+) -> Result<(), CliError> {
+    for secret in secrets(access, namespace, package).await? {
         access.delete(&ObjectId::of(&secret), None, Dependents::Delete).await?;
     }
     Ok(())
 }
 
 #[cfg(test)]
-mod tests {
-    use olm_api::names::OBJECT_DATA_SECRET_TYPE;
-
-    use super::*;
-    use crate::apply::fixture::plan;
-
-    /// Text that cannot be compressed.
-    fn noise(length: usize) -> String {
-        let mut state = 1_u64;
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            char::from(b'!' + u8::try_from((state >> 33) % 90).unwrap())
-        };
-        (0..length).map(|_| next()).collect()
-    }
-
-    #[test]
-    fn large_backup_is_split_and_read_again() {
-        let objects = vec![json!({"kind": "ConfigMap", "data": {"a": noise(3 << 20)}})];
-        let backup = Backup { plan: plan(), objects, pods: Vec::new() };
-        let mut secrets = pack(&backup, "olmv1-system").unwrap();
-        assert!(secrets.len() > 2, "{} parts", secrets.len());
-        assert!(secrets.iter().all(|secret| secret.to_string().len() < 3 << 19));
-        assert_eq!(secrets[0]["metadata"]["name"], format!("olm-migrate-ns.lamp.{}", secrets.len()));
-        secrets.reverse();
-        assert_eq!(parts(&secrets[0]), Ok(secrets.len()));
-        assert_eq!(unpack(&secrets).unwrap(), backup);
-    }
-
-    #[test]
-    fn channels_at_the_begin_of_a_rollback_are_those_after_another_migration() {
-        let with = |channels: Option<&str>| {
-            let mut plan = plan();
-            plan.opened["spec"]["source"]["catalog"]["channels"] = json!(["stable"]);
-            let first = json!({"metadata": {"annotations": {CHANNELS: channels}}});
-            keep_channels(&mut plan, &first);
-            plan.opened["spec"]["source"]["catalog"]["channels"].clone()
-        };
-        assert_eq!(with(None), json!(["stable"]));
-        assert_eq!(with(Some(r#"["fast"]"#)), json!(["fast"]));
-        assert_eq!(with(Some("[]")), Value::Null);
-        assert_eq!(with(Some("fast")), json!(["stable"]));
-    }
-
-    #[test]
-    fn changed_backup_is_refused() {
-        let backup = Backup { plan: plan(), objects: Vec::new(), pods: Vec::new() };
-        let mut secrets = pack(&backup, "olmv1-system").unwrap();
-        assert_eq!(package_of(&secrets[0]), Some(("ns".to_owned(), "lamp".to_owned())));
-        let found = |secret: &Value| Migration::of(secret).map(|found| (found.package, found.is_complete));
-        let mut complete = secrets[0].clone();
-        complete["metadata"]["annotations"][COMPLETE] = json!("true");
-        assert_eq!(found(&secrets[0]), Some(("ns/lamp".to_owned(), false)));
-        assert_eq!(found(&complete), Some(("ns/lamp".to_owned(), true)));
-        assert_eq!(unpack(&secrets).unwrap(), backup);
-        let mut foreign = secrets.clone();
-        foreign[0]["metadata"]["labels"][NAMESPACE] = json!("other");
-        assert!(unpack(&foreign).unwrap_err().contains("plan of ns/lamp, unlike its name and labels"));
-        assert_eq!(package_of(&foreign[0]), None);
-        let mut forged = secrets.clone();
-        forged[0]["type"] = json!(OBJECT_DATA_SECRET_TYPE);
-        assert!(
-            unpack(&forged)
-                .unwrap_err()
-                .contains("does not have type ext.olm.operatorframework.io/migration")
-        );
-        secrets[0]["data"]["backup"] = json!(BASE64_STANDARD.encode("other"));
-        assert!(unpack(&secrets).unwrap_err().contains("does not have the digest"));
-        secrets[0]["metadata"]["annotations"][PARTS] = json!("0");
-        assert!(parts(&secrets[0]).is_err());
-    }
-}
+#[path = "backup_tests.rs"]
+mod tests;

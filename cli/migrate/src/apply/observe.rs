@@ -64,9 +64,10 @@ pub(crate) async fn observe(
     let subscription = access.get(&classic(plan, "Subscription", &plan.subscription)).await?;
     let csv = access.get(&classic(plan, "ClusterServiceVersion", &plan.csv)).await?;
     let extension = access.get(&ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) }).await?;
+    // Without extension, a lost backup does not matter: a rollback can still end.
     let recorded = match backup {
-        Some(_) => backup::recorded_extension(access, plan).await?,
-        None => None,
+        Some(_) if extension.is_some() => backup::recorded_extension(access, plan).await?,
+        _ => None,
     };
     let extension = extension_state(plan, recorded.as_deref(), extension.as_ref(), &live);
     let mut grants = Vec::new();
