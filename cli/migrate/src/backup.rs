@@ -33,6 +33,8 @@ pub(super) const COMPLETE: &str = "ext.olm.operatorframework.io/migration-comple
 const EXTENSION: &str = "ext.olm.operatorframework.io/migration-extension";
 /// Annotation of the first Secret with the channels that the extension had when a rollback began, as JSON.
 const CHANNELS: &str = "ext.olm.operatorframework.io/migration-channels";
+/// Annotation of the first Secret with the version or range that the extension had then. Absent without one.
+const VERSION: &str = "ext.olm.operatorframework.io/migration-version";
 /// Annotation of the first Secret once a rollback has ended, but for the deletion of the backup.
 pub(super) const RETURNED: &str = "ext.olm.operatorframework.io/migration-returned";
 /// Annotation of the first Secret with the digest of the compressed content.
@@ -238,16 +240,21 @@ pub(super) async fn read_secrets(
         secrets.push(secret.ok_or_else(missing)?);
     }
     let mut backup = unpack(&secrets).map_err(damaged)?;
-    keep_channels(&mut backup.plan, &secrets[0]);
+    keep_settings(&mut backup.plan, &secrets[0]);
     Ok(Some((secrets, backup)))
 }
 
-/// Gives the extension after the migration the channels that a rollback has recorded in the first Secret.
-fn keep_channels(plan: &mut PackagePlan, first: &Value) {
-    let recorded = first["metadata"]["annotations"][CHANNELS].as_str();
+/// Gives the extension after the migration the channels and the version that a rollback has recorded in the first Secret.
+fn keep_settings(plan: &mut PackagePlan, first: &Value) {
+    let annotations = &first["metadata"]["annotations"];
+    let recorded = annotations[CHANNELS].as_str();
     let recorded = recorded.and_then(|text| serde_json::from_str::<Vec<String>>(text).ok());
     let catalog = plan.opened.pointer_mut("/spec/source/catalog").and_then(Value::as_object_mut);
     let (Some(channels), Some(catalog)) = (recorded, catalog) else { return };
+    match annotations[VERSION].as_str() {
+        Some(version) => drop(catalog.insert("version".to_owned(), json!(version))),
+        None => drop(catalog.remove("version")),
+    }
     match channels.is_empty() {
         true => drop(catalog.remove("channels")),
         false => drop(catalog.insert("channels".to_owned(), json!(channels))),
@@ -353,21 +360,20 @@ pub(super) async fn record_extension(
     annotate(access, plan, json!({ EXTENSION: uid })).await
 }
 
-/// Records the channels of the extension before a rollback pauses it: administrators may have changed them, and another
-/// migration removes them while the version is pinned.
+/// Records the channels and the version of the extension before a rollback pauses it: administrators may have changed
+/// them, and another migration pins the version meanwhile.
 ///
 /// # Errors
-/// The API server refuses it or does not answer.
-pub(super) async fn record_channels(
+/// The API server refuses it or does not answer, or the backup does not exist.
+pub(super) async fn record_settings(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
     extension: &Value,
 ) -> Result<(), CliError> {
-    let channels = match &extension["spec"]["source"]["catalog"]["channels"] {
-        Value::Null => json!([]),
-        channels => channels.clone(),
-    };
-    annotate(access, plan, json!({ CHANNELS: channels.to_string() })).await
+    let catalog = &extension["spec"]["source"]["catalog"];
+    let channels = catalog["channels"].as_array().cloned().unwrap_or_default();
+    let settings = json!({ CHANNELS: Value::from(channels).to_string(), VERSION: catalog["version"] });
+    annotate(access, plan, settings).await
 }
 
 /// UID of the extension that the migration created, as recorded.

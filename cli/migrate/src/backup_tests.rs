@@ -27,18 +27,25 @@ fn large_backup_is_split_and_read_again() {
 }
 
 #[test]
-fn channels_at_the_begin_of_a_rollback_are_those_after_another_migration() {
-    let with = |channels: Option<&str>| {
+fn settings_at_the_begin_of_a_rollback_are_those_after_another_migration() {
+    let with = |channels: Option<&str>, version: Option<&str>| {
         let mut plan = plan();
         plan.opened["spec"]["source"]["catalog"]["channels"] = json!(["stable"]);
-        let first = json!({"metadata": {"annotations": {CHANNELS: channels}}});
-        keep_channels(&mut plan, &first);
-        plan.opened["spec"]["source"]["catalog"]["channels"].clone()
+        let first = json!({"metadata": {"annotations": {CHANNELS: channels, VERSION: version}}});
+        keep_settings(&mut plan, &first);
+        let catalog = &plan.opened["spec"]["source"]["catalog"];
+        json!([catalog["channels"], catalog["version"]])
     };
-    assert_eq!(with(None), json!(["stable"]));
-    assert_eq!(with(Some(r#"["fast"]"#)), json!(["fast"]));
-    assert_eq!(with(Some("[]")), Value::Null);
-    assert_eq!(with(Some("fast")), json!(["stable"]));
+    assert_eq!(with(None, None), json!([["stable"], null]));
+    assert_eq!(with(Some(r#"["fast"]"#), None), json!([["fast"], null]));
+    assert_eq!(with(Some(r#"["fast"]"#), Some("1.x")), json!([["fast"], "1.x"]));
+    assert_eq!(with(Some("[]"), Some("1.0.x")), json!([null, "1.0.x"]));
+    assert_eq!(with(Some("[]"), None), json!([null, null]));
+    assert_eq!(with(Some("fast"), None), json!([["stable"], null]));
+    let mut pinned = plan();
+    pinned.keep_pinned();
+    keep_settings(&mut pinned, &json!({"metadata": {"annotations": {CHANNELS: "[]"}}}));
+    assert_eq!(pinned.opened["spec"]["source"]["catalog"]["version"], Value::Null);
 }
 
 #[test]

@@ -73,14 +73,35 @@ pub(super) async fn read(
     if args.all || !names.is_empty() {
         plans(args, &names, cluster, &mut jobs, session).await?;
     }
-    for plan in written.iter().flatten() {
-        let is_same =
-            |job: &&Job| (&job.plan.namespace, &job.plan.package) == (&plan.namespace, &plan.package);
-        if let Some(job) = jobs.packages.iter().find(is_same) {
+    for job in &mut jobs.packages {
+        let written = written.iter().flatten().find(|plan| plan.id() == job.plan.id());
+        if args.keep_pinned || written.is_some_and(PackagePlan::is_pinned) {
+            keep_pinned(job)?;
+        }
+        if let Some(plan) = written {
             compare(plan, job)?;
         }
     }
     Ok(jobs)
+}
+
+/// Keeps the version after the migration, too.
+///
+/// # Errors
+/// The migration has begun, and its plan does not.
+fn keep_pinned(job: &mut Job) -> Result<(), CliError> {
+    let is_open = job.plan.opened["spec"]["source"]["catalog"]["version"].is_null();
+    if job.backup.is_none() {
+        job.plan.keep_pinned();
+    } else if is_open && !job.is_complete {
+        let (id, version) = (job.plan.id(), &job.plan.version);
+        let name = job.plan.opened["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(CliError::findings(format!(
+            "the migration of {id} has begun with a plan that does not keep the version: continue with \
+             `olm migrate apply {id}`, then pin it with `olm upgrade {name} --version {version}`"
+        )));
+    }
+    Ok(())
 }
 
 /// Compares the plan of the folder with that of the cluster or, once the migration has begun, with that of the backup.
@@ -162,7 +183,10 @@ pub(super) async fn current(
     if let Some(reasons) = refusal(report, &migrated, &args.accept) {
         return Err(refused(reasons.join("; ")));
     }
-    let now = of_package(&context, report).await?;
+    let mut now = of_package(&context, report).await?;
+    if job.plan.is_pinned() {
+        now.keep_pinned();
+    }
     let changed = changes(&lasting(&job.plan), &lasting(&now))?;
     if changed.is_empty() {
         return Ok(now);
@@ -176,6 +200,7 @@ fn lasting(plan: &PackagePlan) -> PackagePlan {
     let mut plan = plan.clone();
     if let Some(catalog) = plan.opened.pointer_mut("/spec/source/catalog").and_then(Value::as_object_mut) {
         catalog.remove("channels");
+        catalog.remove("version");
     }
     plan.after.clear();
     plan.catalogs.clear();
@@ -369,6 +394,28 @@ mod tests {
         let mut changed = plan();
         changed.opened["spec"]["source"]["catalog"]["channels"] = json!(["fast"]);
         assert!(compare(&plan(), &Job { plan: changed, ..begun }).is_ok());
+    }
+
+    #[test]
+    fn version_is_not_kept_by_a_migration_that_has_begun_without() {
+        let job = |plan: PackagePlan, has_begun: bool, is_complete| {
+            let backup = Backup { plan: plan.clone(), objects: Vec::new(), pods: Vec::new() };
+            Job { plan, backup: Some(backup).filter(|_| has_begun), is_complete }
+        };
+        let mut new = job(plan(), false, false);
+        assert!(keep_pinned(&mut new).is_ok() && new.plan.is_pinned());
+        let mut pinned = job(new.plan.clone(), true, false);
+        assert!(keep_pinned(&mut pinned).is_ok() && pinned.plan.is_pinned());
+        assert!(keep_pinned(&mut job(plan(), true, true)).is_ok());
+        let error = keep_pinned(&mut job(plan(), true, false)).unwrap_err().to_string();
+        assert!(error.contains("`olm migrate apply ns/lamp`, then pin it with"), "{error}");
+        assert!(error.contains("`olm upgrade lamp --version 1.0.0`"), "{error}");
+        // A rollback has recorded a range that an administrator set.
+        let mut ranged = plan();
+        ranged.opened["spec"]["source"]["catalog"]["version"] = json!("1.0.x");
+        let mut ranged = job(ranged, true, false);
+        assert!(keep_pinned(&mut ranged).is_ok());
+        assert!(compare(&new.plan, &ranged).is_ok());
     }
 
     #[test]

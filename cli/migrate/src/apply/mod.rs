@@ -79,6 +79,9 @@ pub struct ApplyArgs {
     /// Folder of `olm migrate plan --to`: migrate its packages, or the named ones, if the plans have not changed
     #[arg(long, value_name = "DIR", conflicts_with = "all")]
     plan: Option<PathBuf>,
+    /// Keep the installed version after the migration, too, instead of following the channel
+    #[arg(long, conflicts_with = "plan")]
+    keep_pinned: bool,
     /// Accept what the plan does about this finding; may be given several times
     #[arg(long, value_name = "RULE", value_parser = super::plan::ACCEPTABLE, value_delimiter = ',')]
     accept: Vec<String>,

@@ -164,7 +164,8 @@ pub(crate) fn classic_object(object: &Value) -> ClassicObject {
     }
 }
 
-/// Finalizers that neither Kubernetes nor the migration sets. That of classic OLM is one: it may not run.
+/// Finalizers that neither Kubernetes nor the migration sets. The finalizer of classic OLM is among them: classic OLM may
+/// not run.
 fn awaited_finalizers(object: &Value) -> Vec<String> {
     let all = object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let known = [FINALIZER, finalizers::ORPHAN, "foregroundDeletion"];
@@ -301,7 +302,11 @@ fn extension_state(
     if is_paused && version.is_none_or(|version| version == plan.version) {
         return ExtensionState::Paused(ObjectId::of(extension));
     }
-    if opening(plan).is_none_or(|patch| contains(extension, &patch)) {
+    // Conditions can be older than the release of objects by a rollback. A later version may not have them.
+    let is_released = |id: &&ObjectId| live.get(*id).is_some_and(|live| controller(live).is_none());
+    let is_planned = version == Some(&plan.version);
+    let released = plan.adopted.iter().find(is_released).filter(|_| is_planned);
+    if is_open(plan, extension) && released.is_none() {
         return ExtensionState::Opened;
     }
     let generation = &extension["metadata"]["generation"];
@@ -311,11 +316,11 @@ fn extension_state(
             && condition["reason"] == "Succeeded"
             && condition["observedGeneration"] == *generation
     };
-    if is_true("Installed") && is_true("Progressing") && version == Some(&plan.version) {
-        // Conditions can be older than the release of objects by a rollback.
-        let is_released = |id: &&ObjectId| live.get(*id).is_some_and(|live| controller(live).is_none());
-        return match plan.adopted.iter().find(is_released) {
+    if is_true("Installed") && is_true("Progressing") && is_planned {
+        let is_opened = opening(plan).is_none_or(|patch| contains(extension, &patch));
+        return match released {
             Some(id) => ExtensionState::Installing(format!("{id} is not adopted yet")),
+            None if is_opened => ExtensionState::Opened,
             None => ExtensionState::Pinned,
         };
     }
@@ -333,6 +338,17 @@ fn extension_state(
         Some(reason) => ExtensionState::Installing(format!("{reason}: {}", text("message"))),
         None => ExtensionState::Installing("operator-controller has not reconciled it yet".to_owned()),
     }
+}
+
+/// Reports whether an extension has neither the digest nor the pin of the migration any more.
+pub(crate) fn is_open(plan: &PackagePlan, extension: &Value) -> bool {
+    let (found, pinned) =
+        (&extension["spec"]["source"]["catalog"], &plan.extension["spec"]["source"]["catalog"]);
+    let is_empty = |value: &Value| value.as_array().map_or(value.is_null(), Vec::is_empty);
+    let is_same =
+        |field: &str| found[field] == pinned[field] || is_empty(&found[field]) && is_empty(&pinned[field]);
+    let is_pinned = ["version", "channels"].into_iter().all(is_same);
+    extension["metadata"]["annotations"].get(annotations::EXT_ADOPT).is_none() && !is_pinned
 }
 
 /// Digest of the objects to adopt, with their present UIDs.
@@ -360,13 +376,16 @@ pub(crate) fn opening(plan: &PackagePlan) -> Option<Value> {
 }
 
 /// Merge patch that pins the version of a paused extension like the first one, and resumes it: an upgrade must not begin
-/// while it does not own its objects.
+/// while it does not own its objects. Channels that were set meanwhile are removed, too.
 pub(crate) fn resuming(plan: &PackagePlan) -> Value {
-    let pin = merge_patch(&plan.opened["spec"], &plan.extension["spec"]);
+    let mut pin = merge_patch(&plan.opened["spec"], &plan.extension["spec"]).unwrap_or_default();
+    for field in ["version", "channels"] {
+        pin["source"]["catalog"][field] = plan.extension["spec"]["source"]["catalog"][field].clone();
+    }
     let policy = &plan.opened["metadata"]["annotations"][annotations::EXT_UNINSTALL_POLICY];
     serde_json::json!({
         "metadata": { "annotations": { (annotations::EXT_PAUSED): null, (annotations::EXT_UNINSTALL_POLICY): policy } },
-        "spec": pin.unwrap_or_else(|| serde_json::json!({})),
+        "spec": pin,
     })
 }
 

@@ -55,18 +55,49 @@ fn extension_paused_by_rollback_is_pinned_until_it_owns_all_adopted_objects() {
     let patch = resuming(&plan());
     let expected = json!({"metadata": {"annotations": {(annotations::EXT_PAUSED): null,
             (annotations::EXT_UNINSTALL_POLICY): null}},
-        "spec": {"source": {"catalog": {"version": "1.0.0"}}}});
+        "spec": {"source": {"catalog": {"version": "1.0.0", "channels": null}}}});
     assert_eq!(patch, expected);
     let pinned = extension(|extension| extension["metadata"]["annotations"] = json!({"note": "a"}));
     let waits = ExtensionState::Installing("Deployment ns/lamp is not adopted yet".to_owned());
     assert_eq!(state(&pinned, &released), waits);
     assert_eq!(state(&pinned, &adopted), ExtensionState::Pinned);
+    let mut without_channels = pinned.clone();
+    without_channels["spec"]["source"]["catalog"]["channels"] = json!([]);
+    assert_eq!(state(&without_channels, &adopted), ExtensionState::Pinned);
     let mut deleting = pinned.clone();
     deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     assert!(matches!(state(&deleting, &adopted), ExtensionState::Installing(_)));
     // An administrator paused a later version.
     opened["status"]["install"]["bundle"]["version"] = json!("1.1.0");
     assert_eq!(state(&opened, &released), ExtensionState::Opened);
+}
+
+#[test]
+fn extension_that_keeps_its_pin_is_open_once_it_owns_all_adopted_objects() {
+    let mut plan = plan();
+    plan.keep_pinned();
+    let live = |owners: Value| {
+        Live::from([(plan.adopted[0].clone(), json!({"metadata": {"ownerReferences": owners}}))])
+    };
+    let (released, adopted) = (live(json!([])), live(json!([{"uid": "r", "controller": true}])));
+    let state = |found: &Value, live: &Live| extension_state(&plan, Some("u"), Some(found), live);
+    let without_digest = |extension: &mut Value| extension["metadata"]["annotations"] = json!({"note": "a"});
+    let waits = ExtensionState::Installing("Deployment ns/lamp is not adopted yet".to_owned());
+    assert_eq!(state(&extension(without_digest), &released), waits);
+    assert_eq!(state(&extension(without_digest), &adopted), ExtensionState::Opened);
+    assert_eq!(state(&extension(|_| ()), &adopted), ExtensionState::Pinned);
+    let old = extension(|extension| {
+        without_digest(extension);
+        extension["metadata"]["generation"] = json!(2);
+    });
+    assert_eq!(state(&old, &adopted), ExtensionState::Installing("Succeeded: ".to_owned()));
+    // An administrator has upgraded it.
+    let upgraded = extension(|extension| {
+        without_digest(extension);
+        extension["spec"]["source"]["catalog"]["version"] = json!("1.1.0");
+        extension["status"]["install"]["bundle"]["version"] = json!("1.1.0");
+    });
+    assert_eq!(state(&upgraded, &released), ExtensionState::Opened);
 }
 
 #[test]

@@ -177,6 +177,7 @@ impl Step {
             Self::AwaitInstallation(_) => format!("wait for the installation of {extension}"),
             Self::AwaitWebhooks(_) => "wait for the certificates of webhooks".to_owned(),
             Self::Remove(objects) => format!("remove {} of classic OLM", named(objects)),
+            Self::Open if plan.is_pinned() => format!("remove the digest from {extension}"),
             Self::Open => format!("open the version pin of {extension}"),
             Self::Done => "done".to_owned(),
         }

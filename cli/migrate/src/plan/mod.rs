@@ -65,6 +65,9 @@ pub struct MigratePlanArgs {
     /// Write the plans to this folder
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
+    /// Keep the installed version after the migration, too, instead of following the channel
+    #[arg(long)]
+    keep_pinned: bool,
     /// Accept what the plan does about this finding; may be given several times
     #[arg(long, value_name = "RULE", value_parser = ACCEPTABLE, value_delimiter = ',')]
     accept: Vec<String>,
@@ -128,7 +131,12 @@ async fn plan(args: &MigratePlanArgs, session: &Session) -> Result<MigrationPlan
             continue;
         }
         match of_package(&context, report).await {
-            Ok(package) => plan.packages.push(package),
+            Ok(mut package) => {
+                if args.keep_pinned {
+                    package.keep_pinned();
+                }
+                plan.packages.push(package);
+            }
             Err(error @ CliError::Message(Code::Interrupted, _)) => return Err(error),
             // One package does not prevent the plans of the others.
             Err(error) => plan.refused.push(refuse(vec![error.to_string()])),

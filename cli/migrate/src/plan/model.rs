@@ -77,4 +77,14 @@ impl PackagePlan {
     pub(crate) fn id(&self) -> String {
         format!("{}/{}", self.namespace, self.package)
     }
+
+    /// Keeps the version of the extension after the migration, too. It has no channel then, which may have dropped the version.
+    pub(crate) fn keep_pinned(&mut self) {
+        self.opened["spec"] = self.extension["spec"].clone();
+    }
+
+    /// Reports whether the version of the extension is kept after the migration.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.opened["spec"] == self.extension["spec"]
+    }
 }

@@ -76,8 +76,12 @@ fn package_text(plan: &PackagePlan) -> String {
         plan.subscription, plan.csv
     );
     fields.add(0, "Classic OLM", &classic);
-    let channel = if plan.channel.is_empty() { "all channels" } else { &plan.channel };
-    fields.add(0, "Extension", &format!("{extension}, version {}, then upgrades of {channel}", plan.version));
+    let upgrades = match plan.channel.as_str() {
+        _ if plan.is_pinned() => "which stays pinned".to_owned(),
+        "" => "then upgrades of all channels".to_owned(),
+        channel => format!("then upgrades of {channel}"),
+    };
+    fields.add(0, "Extension", &format!("{extension}, version {}, {upgrades}", plan.version));
     let config = &plan.opened["spec"]["config"]["inline"];
     if !config.is_null() {
         fields.add(0, "Configuration", &config.to_string());

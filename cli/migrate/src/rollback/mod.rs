@@ -28,7 +28,7 @@ pub(super) use self::restoration::is_recreated;
 use self::restoration::{has_installed, installed, owning, paused, released, unowned};
 use self::state::{Step, decide};
 use super::apply::act::{recreate_missing, resume_subscription};
-use super::apply::observe::classic;
+use super::apply::observe::{classic, is_open};
 use super::apply::{StepCounts, act, change, count_step, csv_id, failed, fresh, recreate};
 use super::backup::{self, Backup};
 use super::plan::model::PackagePlan;
@@ -222,7 +222,7 @@ impl Rollback<'_> {
                 Step::Refuse(_) => return Err(CliError::findings(what)),
                 // A refused rollback changes nothing.
                 _ if steps.is_empty() => {
-                    let begun = backup::set_complete(self.access, plan, false).await;
+                    let begun = self.begin().await;
                     begun.map_err(|error| failed(error, &what, &remaining))?;
                 }
                 _ => {}
@@ -317,18 +317,21 @@ impl Rollback<'_> {
         }
     }
 
-    async fn pause(&self, extension: &ObjectId) -> Result<(), CliError> {
-        let live = self.access.get(extension).await?;
-        // While a migration pins the version, the extension has no channels, also after an interrupted rollback.
-        let pinned = &self.backup.plan.extension["spec"]["source"]["catalog"]["version"];
-        let is_open = |live: &&Value| {
-            let catalog = &live["spec"]["source"]["catalog"];
-            let is_pinned = catalog["version"] == *pinned && catalog["channels"].is_null();
-            live["metadata"]["annotations"].get(annotations::EXT_ADOPT).is_none() && !is_pinned
-        };
-        if let Some(live) = live.as_ref().filter(is_open) {
-            backup::record_channels(self.access, &self.backup.plan, live).await?;
+    /// Records the begin of the rollback, and before what the extension follows. The pin of a migration that has not ended
+    /// is not a choice of an administrator.
+    async fn begin(&self) -> Result<(), CliError> {
+        let Self { access, backup, .. } = self;
+        let plan = &backup.plan;
+        let extension = ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) };
+        if let Some(live) = access.get(&extension).await?
+            && (is_open(plan, &live) || backup::is_complete(access, plan).await?)
+        {
+            backup::record_settings(access, plan, &live).await?;
         }
+        backup::set_complete(access, plan, false).await
+    }
+
+    async fn pause(&self, extension: &ObjectId) -> Result<(), CliError> {
         let patch = json!({ "metadata": { "annotations": {
             (annotations::EXT_PAUSED): "true", (annotations::EXT_UNINSTALL_POLICY): null } } });
         self.access.merge(extension, &patch).await.map(drop)
