@@ -7,6 +7,7 @@
 
 mod apply;
 mod backup;
+mod backup_file;
 mod classify;
 mod dependents;
 mod detach;
@@ -114,4 +115,30 @@ pub async fn bundles_of_catalogs(
 ) -> Result<BTreeSet<String>, CliError> {
     let offered = read::offered_by_cluster(catalogs, names, access, unreadable, session).await?;
     Ok(offered.into_keys().collect())
+}
+
+/// Word of a shell command, quoted if necessary.
+fn shell_word(text: &str) -> String {
+    let is_plain = |char: char| char.is_ascii_alphanumeric() || "-_./:@%+=,".contains(char);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_with_special_characters_are_quoted() {
+        for (text, expected) in [
+            ("r.example/hub:v1", "r.example/hub:v1"),
+            ("", "''"),
+            ("a b;c|d", "'a b;c|d'"),
+            ("a'$(b)", r"'a'\''$(b)'"),
+        ] {
+            assert_eq!(shell_word(text), expected);
+        }
+    }
 }

@@ -394,12 +394,19 @@ async fn create_extension(
     }
 }
 
+/// Records the UID of the extension in the backup: once the pin is opened, the digest does not identify it any more.
+///
+/// # Errors
+/// A call fails, or the backup does not exist.
+pub(crate) async fn record_extension(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<(), CliError> {
+    let extension = ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) };
+    let Some(found) = access.get(&extension).await? else { return Ok(()) };
+    backup::record_extension(access, plan, Some(&ObjectId::of(&found).uid)).await
+}
+
 async fn open(access: &ObjectAccess<'_>, plan: &PackagePlan) -> Result<(), CliError> {
     let Some(patch) = opening(plan) else { return Ok(()) };
     let extension = ObjectId { uid: String::new(), ..ObjectId::of(&plan.extension) };
-    let Some(found) = access.get(&extension).await? else { return Ok(()) };
-    let extension = ObjectId::of(&found);
-    backup::record_extension(access, plan, Some(&extension.uid)).await?;
     access.merge(&extension, &patch).await.map(drop)
 }
 

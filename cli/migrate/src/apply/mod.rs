@@ -32,10 +32,12 @@ use self::jobs::Job;
 use self::observe::{Live, observe};
 use self::state::{Observed, Step, decide};
 use super::backup::{self, Backup};
+use super::backup_file;
 use super::dependents;
 use super::plan::model::PackagePlan;
 use super::pods::{self, RestartedPod};
 use super::report::{MigrationReport, PackageResult};
+use super::shell_word;
 
 /// Number of times that a run takes the same kind of step, at most.
 const MAX_REPETITIONS: usize = 10;
@@ -82,6 +84,9 @@ pub struct ApplyArgs {
     /// Keep the installed version after the migration, too, instead of following the channel
     #[arg(long, conflicts_with = "plan")]
     keep_pinned: bool,
+    /// Also write the backups to files of this folder, from which kubectl can create them again
+    #[arg(long, value_name = "DIR")]
+    backup: Option<PathBuf>,
     /// Accept what the plan does about this finding; may be given several times
     #[arg(long, value_name = "RULE", value_parser = super::plan::ACCEPTABLE, value_delimiter = ',')]
     accept: Vec<String>,
@@ -113,6 +118,9 @@ pub(super) async fn run(args: ApplyArgs, session: &mut Session) -> Result<(), Cl
     let mut report = MigrationReport::new(args.dry_run.is_some());
     let jobs = jobs::read(&args, &cluster, session).await?;
     let open: Vec<&Job> = jobs.packages.iter().filter(|job| !job.is_complete).collect();
+    if let Some(folder) = &args.backup {
+        backup_file::check(folder, open.iter().filter(|job| job.backup.is_none()).map(|job| &job.plan))?;
+    }
     if args.dry_run.is_none() && !open.is_empty() {
         changes::confirm(&question(&open), args.yes, session).await?;
     }
@@ -213,7 +221,7 @@ impl Run<'_> {
                 say(&format!(
                     "{id}: is migrated already; to return it to classic OLM: olm migrate rollback {id}"
                 ));
-                Ok(Outcome::default())
+                self.write_file().await.map(|()| Outcome::default())
             }
             Some(_) => self.rehearse(job.backup.as_ref()).await,
             None => self.migrate(job.backup.clone()).await,
@@ -235,6 +243,10 @@ impl Run<'_> {
         match backup {
             Some(_) => self.check_kinds().await?,
             None => self.check_writes().await?,
+        }
+        if backup.is_some() {
+            let package = format!("package {}", self.plan.package);
+            self.write_file().await.map_err(|error| failed(error, &package, &self.remaining(true)))?;
         }
         let mut counts = StepCounts::new();
         loop {
@@ -266,12 +278,19 @@ impl Run<'_> {
                 }
             };
             taken?;
-            match step {
+            match &step {
                 Step::BackUp => {
                     backup = backup::read(self.access, &self.plan.namespace, &self.plan.package).await?;
                 }
-                Step::DropBackup(why) => return Err(dropped(&package, &why)),
+                Step::DropBackup(why) => {
+                    self.args.backup.iter().try_for_each(|folder| backup_file::remove(folder, self.plan))?;
+                    return Err(dropped(&package, why));
+                }
                 _ => {}
+            }
+            // The creation removes the UID of a former extension.
+            if matches!(step, Step::BackUp | Step::CreateExtension) {
+                self.write_file().await.map_err(|error| failed(error, &what, &remaining))?;
             }
         }
         if let Some(backup) = &backup {
@@ -288,6 +307,16 @@ impl Run<'_> {
             outcome.restarted = pods::restarted(&backup.pods, &after, &pods::announced(self.plan));
         }
         backup::set_complete(self.access, self.plan, true).await
+    }
+
+    /// Writes the backup to a file, if there is a folder for it.
+    async fn write_file(&self) -> Result<(), CliError> {
+        match &self.args.backup {
+            Some(folder) if self.args.dry_run.is_none() && !self.access.dry_run => {
+                backup_file::write(self.access, self.plan, folder).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Takes the steps as dry runs, on a state that is not read again.
@@ -347,6 +376,11 @@ impl Run<'_> {
         backup: Option<&Backup>,
         state: (&Observed, &Live),
     ) -> Result<(), CliError> {
+        // The file has the UID before the digest, which identifies the extension without it, is removed.
+        if *step == Step::Open {
+            act::record_extension(self.access, self.plan).await?;
+            self.write_file().await?;
+        }
         act::take(self.access, self.plan, backup, step, state).await
     }
 
@@ -376,7 +410,9 @@ impl Run<'_> {
     /// Commands that go on or back.
     fn ways(&self) -> String {
         let id = self.plan.id();
-        format!("to go on: olm migrate apply {id}; to go back: olm migrate rollback {id}")
+        let folder = self.args.backup.as_ref().map(|folder| shell_word(&folder.to_string_lossy()));
+        let backup = folder.map(|folder| format!(" --backup {folder}")).unwrap_or_default();
+        format!("to go on: olm migrate apply {id}{backup}; to go back: olm migrate rollback {id}")
     }
 }
 
