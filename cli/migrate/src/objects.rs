@@ -87,6 +87,8 @@ pub(super) struct CatalogSource {
     pub(super) image_template: String,
     /// Names of pull secrets.
     pub(super) secrets: Vec<String>,
+    /// Fields of the specification that a ClusterCatalog does not have.
+    pub(super) unmatched: Vec<String>,
 }
 
 /// InstallPlan.
@@ -118,13 +120,13 @@ impl InstallPlan {
         self.is_open() && self.is_approved
     }
 
-    /// Reports whether nobody has approved the plan.
+    /// Reports whether the plan waits for approval.
     pub(super) fn is_waiting(&self) -> bool {
         self.is_open() && !self.is_approved
     }
 
-    /// Reports whether nobody has approved the plan, and it has the ClusterServiceVersion `current` that a Subscription found
-    /// after the installed one.
+    /// Reports whether the plan waits for approval, and has the ClusterServiceVersion `current` that a Subscription found after
+    /// `installed`.
     pub(super) fn is_upgrade(&self, current: &str, installed: &str) -> bool {
         self.is_waiting() && current != installed && self.csvs.iter().any(|csv| csv == current)
     }
@@ -189,6 +191,8 @@ pub(super) struct Objects {
     pub(super) extensions: BTreeMap<String, String>,
     /// Image reference of each ClusterCatalog.
     pub(super) catalogs: BTreeMap<String, String>,
+    /// Priority and image template of each ClusterCatalog.
+    pub(super) catalog_settings: BTreeMap<String, (i64, String)>,
     /// The namespace of a ClusterRoleBinding is empty.
     pub(super) bindings: BTreeMap<Key, Binding>,
     /// Installed bundles that the ClusterCatalogs offer, if these were read.
@@ -255,6 +259,10 @@ impl Objects {
                 self.extensions.insert(key.1, text("/spec/source/catalog/packageName"));
             }
             ("olm.operatorframework.io", "ClusterCatalog") => {
+                let template = &object["metadata"]["annotations"][annotations::EXT_IMAGE_TEMPLATE];
+                let template = template.as_str().unwrap_or_default().to_owned();
+                let priority = object["spec"]["priority"].as_i64().unwrap_or_default();
+                self.catalog_settings.insert(key.1.clone(), (priority, template));
                 self.catalogs.insert(key.1, text("/spec/source/image/ref"));
             }
             // A Role can have the name of a ClusterRole of an OperatorGroup, but gives other permissions.
@@ -371,7 +379,18 @@ fn catalog_source(object: &Value) -> CatalogSource {
         priority: object["spec"]["priority"].as_i64().unwrap_or_default(),
         image_template: template.as_str().unwrap_or_default().to_owned(),
         secrets: strings(object, "/spec/secrets"),
+        unmatched: unmatched_fields(&object["spec"]),
     }
+}
+
+/// Fields of a CatalogSource that a ClusterCatalog does not have. Those of its pod are named each.
+fn unmatched_fields(spec: &Value) -> Vec<String> {
+    let keys = |value: &Value| value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
+    let pod: Vec<String> = keys(&spec["grpcPodConfig"]);
+    let shown: Vec<String> = keys(spec);
+    let is_shown = |key: &String| ["description", "displayName", "icon", "publisher"].contains(&key.as_str());
+    let pod = pod.into_iter().map(|key| format!("grpcPodConfig.{key}"));
+    pod.chain(shown.into_iter().filter(is_shown)).collect()
 }
 
 /// Package of a ClusterServiceVersion: its property `olm.package`. Empty without it.

@@ -68,7 +68,7 @@ rules! {
         "The ClusterExtension gets the annotation approval: ManualUpgrades"
     CATALOG "SETTING-4" ReadyWithSetting
         "The CatalogSource is not a ClusterCatalog yet"
-        "Create a ClusterCatalog with the image of the CatalogSource, such as by `olm catalog create`"
+        "Nothing: `olm migrate apply` creates it. `olm migrate scan --render` checks whether its image has the installed bundle"
     CONDITION "SETTING-5" ReadyWithSetting
         "The operator uses its OperatorCondition"
         "Turn on gate OperatorConditionCompat"

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::classify::{PackageReport, classify};
 use super::gates::MissingGates;
 use super::objects::Objects;
-use super::plan::{PlanContext, of_package};
+use super::plan::{PlanContext, ProposedCatalog, of_package, proposed};
 use super::read;
 use super::rule::{Class, RESTART, RULES, Rule};
 
@@ -31,7 +31,9 @@ pub(super) const ABOUT: &str = "Report which packages of classic OLM can become 
 
 Reads the Subscriptions, ClusterServiceVersions, InstallPlans, OperatorGroups, CatalogSources and OperatorConditions \
 of the cluster, and the bundles of its ClusterCatalogs. Changes nothing. Each package is ready, ready with settings \
-that its ClusterExtension gets, needs a decision, or is not possible yet. --rules explains the findings.
+that its ClusterExtension gets, needs a decision, or is not possible yet. --rules explains the findings. Without -n, the \
+report has the commands that create a ClusterCatalog for each CatalogSource. `olm migrate apply` creates the ClusterCatalogs \
+that its packages need.
 
 --render also pulls and renders the installed bundles and compares them with what runs, by dry runs: a changed pod
 template means one rolling restart of the operator (NOTE-2).
@@ -51,6 +53,7 @@ Examples:
   {olm} migrate scan -n operators --render
   {olm} migrate scan --from ./must-gather --catalog quay.io/operatorhubio/catalog:latest
   {olm} migrate scan -o json | jq '.packages[] | select(.class == \"NotPossible\")'
+  {olm} migrate scan -o json | jq '.catalogs[].created // empty' | kubectl create -f -
   {olm} migrate scan --rules")]
 pub struct ScanArgs {
     /// Only the packages of this namespace
@@ -84,6 +87,9 @@ struct MigrationScan {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     migrations: Vec<ScannedMigration>,
     summary: Vec<ClassCount>,
+    /// What becomes of the CatalogSources.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    catalogs: Vec<ProposedCatalog>,
     #[serde(skip_serializing_if = "Option::is_none")]
     missing_gates: Option<MissingGates>,
     /// Kinds and catalogs that could not be read, so that findings may be missing.
@@ -124,11 +130,14 @@ pub(super) async fn run(args: ScanArgs, session: &mut Session) -> Result<(), Cli
         let rules = MigrationRules { rules: RULES };
         return session.output.result(args.format.output, "MigrationRules", &rules, rules_text);
     }
-    let (packages, migrations, unreadable) = packages(&args, session).await?;
+    let (packages, objects) = packages(&args, session).await?;
+    let missing_gates = missing_gates(&args, &packages, session).await?;
+    let migrations = migrations(&objects, args.namespace.as_deref());
+    let catalogs = if args.namespace.is_none() { proposed(&objects)? } else { Vec::new() };
     let count = |class| packages.iter().filter(|report| report.class == class).count();
     let summary = Class::ALL.map(|class| ClassCount { class, packages: count(class) }).into();
-    let missing_gates = missing_gates(&args, &packages, session).await?;
-    let scan = MigrationScan { packages, migrations, summary, missing_gates, unreadable };
+    let unreadable = objects.unreadable;
+    let scan = MigrationScan { packages, migrations, summary, catalogs, missing_gates, unreadable };
     scan.unreadable.iter().for_each(|what| say(&format!("warning: not read: {what}")));
     session.output.result(args.format.output, "MigrationScan", &scan, text)?;
     let is_ready = |report: &PackageReport| report.class <= Class::ReadyWithSetting;
@@ -149,31 +158,27 @@ async fn missing_gates(
     Ok(MissingGates::of(packages, &controller, cluster.namespace()))
 }
 
-/// Reports of the packages, and what could not be read.
-async fn packages(
-    args: &ScanArgs,
-    session: &Session,
-) -> Result<(Vec<PackageReport>, Vec<ScannedMigration>, Vec<String>), CliError> {
+/// Reports of the packages, and the objects that were read.
+async fn packages(args: &ScanArgs, session: &Session) -> Result<(Vec<PackageReport>, Objects), CliError> {
     let objects = objects(args, session).await?;
-    let migrations = migrations(&objects, args.namespace.as_deref());
     let is_wanted = |report: &PackageReport| {
         args.namespace.as_ref().is_none_or(|namespace| *namespace == report.namespace)
     };
     if !args.render {
         let mut packages = classify(&objects);
         packages.retain(is_wanted);
-        return Ok((packages, migrations, objects.unreadable));
+        return Ok((packages, objects));
     }
     let cluster = args.access.cluster.connect().await?;
     let mut context = PlanContext::of_objects(&cluster, &args.access, objects, session).await?;
     context.reports.retain(is_wanted);
     let (found, failed) = restarts(&context, session).await?;
-    let (mut packages, mut unreadable) = (context.reports, context.objects.unreadable);
+    let (mut packages, mut objects) = (context.reports, context.objects);
     for (index, message) in found {
         packages[index].add(RESTART, message);
     }
-    unreadable.extend(failed);
-    Ok((packages, migrations, unreadable))
+    objects.unreadable.extend(failed);
+    Ok((packages, objects))
 }
 
 /// Migrations that have begun or ended, in `namespace` or everywhere.
@@ -274,8 +279,9 @@ fn text(scan: &MigrationScan) -> String {
         }
         migrations = format!("\n{}", table.text());
     }
+    let catalogs = catalogs_text(&scan.catalogs);
     if scan.packages.is_empty() {
-        return format!("No package of classic OLM was found.\n{migrations}");
+        return format!("No package of classic OLM was found.\n{catalogs}{migrations}");
     }
     let mut table =
         Table::new(&["PACKAGE", "NAMESPACE", "VERSION", "CHANNEL", "MIGRATION", "RULE", "FINDING"]);
@@ -296,7 +302,22 @@ fn text(scan: &MigrationScan) -> String {
         counts.map(|count| format!("{} {}", count.packages, count.class.name())).collect();
     let total = counted(scan.packages.len(), "package");
     let gates = scan.missing_gates.as_ref().map(MissingGates::text).unwrap_or_default();
-    format!("{}\n{total}: {}\n{gates}{migrations}", table.text(), counts.join("; "))
+    format!("{}\n{total}: {}\n{gates}{catalogs}{migrations}", table.text(), counts.join("; "))
+}
+
+fn catalogs_text(catalogs: &[ProposedCatalog]) -> String {
+    if catalogs.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["CATALOGSOURCE", "CLUSTERCATALOG", "STATE", "NOTES"]);
+    for ProposedCatalog { source, name, state, notes, .. } in catalogs {
+        let name = if name.is_empty() { "-" } else { name };
+        if notes.is_empty() {
+            table.row([source, name, state, "-"]);
+        }
+        notes.iter().for_each(|note| table.row([source.as_str(), name, state, note]));
+    }
+    format!("\n{}", table.text())
 }
 
 fn rules_text(rules: &MigrationRules) -> String {

@@ -1,12 +1,22 @@
 //! ClusterCatalogs from CatalogSources (docs/design/migration.md#catalogs). Pure.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use olm_api::cluster_catalog::{CatalogSource, CatalogSourceType, ClusterCatalogSpec, ImageSource};
 use olm_api::{ClusterCatalog, annotations};
+use olm_cli_core::error::CliError;
 use olm_cli_core::output::qualified;
-use olm_oci::resolve_template;
+use olm_oci::{Reference, resolve_template};
 use olm_runtime::go_value;
+use serde::Serialize;
+use serde_json::Value;
 
+use super::context::without_status;
 use crate::objects::{self, Key, Objects, Offer};
+use crate::shell_word;
+
+/// Namespaces whose CatalogSources are visible everywhere, by default.
+const GLOBAL: [&str; 2] = ["olm", "openshift-marketplace"];
 
 /// Catalog of a package.
 #[derive(Debug)]
@@ -16,6 +26,142 @@ pub(super) struct Catalog {
     /// ClusterCatalog to create. `None` if it exists.
     pub(super) created: Option<ClusterCatalog>,
     pub(super) notes: Vec<String>,
+}
+
+/// What becomes of a CatalogSource.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ProposedCatalog {
+    /// `namespace/name`
+    pub(crate) source: String,
+    /// Name of the ClusterCatalog. Empty without one.
+    pub(crate) name: String,
+    pub(crate) state: &'static str,
+    /// ClusterCatalog to create, unless one has the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) created: Option<Value>,
+    /// Commands that create it, and settings without counterpart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) notes: Vec<String>,
+}
+
+/// ClusterCatalogs for all CatalogSources, one per image.
+///
+/// # Errors
+/// A ClusterCatalog cannot be written as JSON.
+pub(crate) fn proposed(objects: &Objects) -> Result<Vec<ProposedCatalog>, CliError> {
+    let is_unknown = objects.unreadable.iter().any(|what| what.starts_with("clustercatalogs:"));
+    let mut all = Vec::new();
+    let mut images: BTreeMap<&str, (String, String)> = BTreeMap::new();
+    for (key, source) in &objects.sources {
+        let id = qualified(&key.0, &key.1);
+        let catalog = of_bundle(objects, key, &common_offer(objects, key));
+        let none = |state, why: String| (state, String::new(), None, vec![why]);
+        let (state, name, created, notes) = match catalog {
+            _ if source.image.is_empty() => {
+                none("none", "it has no image: publish its content with `olm catalog push`".to_owned())
+            }
+            _ if is_unknown => none("unknown", "the ClusterCatalogs cannot be listed".to_owned()),
+            Err(why) => none("none", why),
+            Ok(Catalog { name, created: None, .. }) => {
+                let notes = differences(objects, &name, source);
+                ("exists", name, None, notes)
+            }
+            Ok(Catalog { name, created: Some(created), notes }) => {
+                if let Err(error) = source.image.parse::<Reference>() {
+                    none("none", format!("no ClusterCatalog can have its image: {error}"))
+                } else if !is_global(objects, &key.0) {
+                    let visible = format!("visible in {} only", key.0);
+                    none(
+                        "not proposed",
+                        format!("{visible}, but a ClusterCatalog everywhere, with its priority"),
+                    )
+                } else if let Some((name, first)) = images.get(source.image.as_str()) {
+                    ("same image", name.clone(), None, vec![format!("see {first}")])
+                } else {
+                    images.insert(&source.image, (name.clone(), id.clone()));
+                    let created = without_status(serde_json::to_value(created)?);
+                    let notes = notes.into_iter().chain(without_counterpart(source));
+                    let notes = commands(&created).into_iter().chain(notes).collect();
+                    ("to create", name, Some(created), notes)
+                }
+            }
+        };
+        all.push(ProposedCatalog { source: id, name, state, created, notes });
+    }
+    Ok(all)
+}
+
+/// Catalogs that offer all installed bundles of the CatalogSource `key`.
+fn common_offer(objects: &Objects, key: &Key) -> Offer {
+    let of_source = objects.subscriptions.values().filter(|subscription| subscription.source == *key);
+    let installed = of_source.map(|subscription| &subscription.installed_csv).filter(|name| !name.is_empty());
+    let offers = installed.map(|name| {
+        let offer = objects.offered.as_ref().and_then(|offered| offered.get(name));
+        offer.map(|offer| offer.catalogs.clone()).unwrap_or_default()
+    });
+    let common = offers.reduce(|all, one| &all & &one);
+    Offer { catalogs: common.unwrap_or_else(BTreeSet::new), ..Offer::default() }
+}
+
+/// Reports whether CatalogSources of a namespace are visible in all namespaces: by default, or because a Subscription of
+/// another one has installed a package from there.
+fn is_global(objects: &Objects, namespace: &str) -> bool {
+    let mut others = objects.subscriptions.iter().filter(|((own, _), _)| own != namespace);
+    GLOBAL.contains(&namespace)
+        || others.any(|(_, other)| other.source.0 == namespace && !other.installed_csv.is_empty())
+}
+
+/// Settings in which an existing ClusterCatalog with the image of the CatalogSource differs from it.
+fn differences(objects: &Objects, name: &str, source: &objects::CatalogSource) -> Vec<String> {
+    if objects.catalogs.get(name) != Some(&source.image) {
+        return Vec::new();
+    }
+    let mut notes = without_counterpart(source);
+    let wanted = (source.priority, source.image_template.clone());
+    if let Some((priority, template)) = objects.catalog_settings.get(name).filter(|found| **found != wanted) {
+        notes.push(format!(
+            "priority {priority} and image template {template:?}, but {} and {:?} of the CatalogSource",
+            wanted.0, wanted.1
+        ));
+    }
+    notes
+}
+
+/// Commands that create a ClusterCatalog.
+fn commands(catalog: &Value) -> Vec<String> {
+    let name = catalog["metadata"]["name"].as_str().unwrap_or_default();
+    let (spec, image) = (&catalog["spec"], &catalog["spec"]["source"]["image"]);
+    let reference = image["ref"].as_str().unwrap_or_default();
+    let mut create = format!("olm catalog create {} {}", shell_word(name), shell_word(reference));
+    for (flag, value) in
+        [("--poll-interval", &image["pollIntervalMinutes"]), ("--priority", &spec["priority"])]
+    {
+        if let Some(number) = value.as_i64() {
+            create += &format!(" {flag} {number}");
+        }
+    }
+    let template = catalog["metadata"]["annotations"][annotations::EXT_IMAGE_TEMPLATE].as_str();
+    let annotate = template.map(|template| {
+        let annotation = shell_word(&format!("{}={template}", annotations::EXT_IMAGE_TEMPLATE));
+        format!("kubectl annotate clustercatalog {} {annotation}", shell_word(name))
+    });
+    [create].into_iter().chain(annotate).collect()
+}
+
+/// Settings of a CatalogSource that a ClusterCatalog does not have, those of its pod in one line.
+fn without_counterpart(source: &objects::CatalogSource) -> Vec<String> {
+    let line = |fields: &[&String], why: &str| {
+        let all: Vec<&str> = fields.iter().map(|field| field.as_str()).collect();
+        (!all.is_empty()).then(|| format!("no counterpart of {}: {why}", all.join(", ")))
+    };
+    let (pod, other): (Vec<&String>, Vec<&String>) =
+        source.unmatched.iter().partition(|field| field.starts_with("grpcPodConfig"));
+    let lines = [
+        line(&pod, "a ClusterCatalog has no pod"),
+        line(&other, "lists show the name of the ClusterCatalog"),
+    ];
+    lines.into_iter().flatten().collect()
 }
 
 /// Catalog that serves a bundle of the CatalogSource `key`: among the ClusterCatalogs in `offer`, the one with the
@@ -98,100 +244,5 @@ fn minutes(interval: &str) -> Option<i64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn source(image: &str) -> objects::CatalogSource {
-        objects::CatalogSource { image: image.to_owned(), ..Default::default() }
-    }
-
-    fn key(namespace: &str) -> Key {
-        (namespace.to_owned(), "hub".to_owned())
-    }
-
-    #[test]
-    fn interval_is_rounded_up_to_whole_minutes() {
-        for (interval, expected) in [
-            ("", None),
-            ("0s", None),
-            ("nonsense", None),
-            ("1s", Some(1)),
-            ("60s", Some(1)),
-            ("10m0s", Some(10)),
-            ("10m1s", Some(11)),
-            ("1h30m", Some(90)),
-        ] {
-            assert_eq!(minutes(interval), expected, "{interval}");
-        }
-    }
-
-    #[test]
-    fn settings_of_source_become_those_of_catalog() {
-        let full = objects::CatalogSource {
-            poll_interval: "90s".to_owned(),
-            priority: -5,
-            image_template: "r.example/hub:v{kube_minor_version}".to_owned(),
-            secrets: vec!["pull".to_owned()],
-            ..source("r.example/hub:v1")
-        };
-        let value = |source: &objects::CatalogSource| -> Value {
-            let mut value = serde_json::to_value(catalog("hub", source).0).unwrap();
-            value.as_object_mut().unwrap().remove("status");
-            json!([value["metadata"]["annotations"], value["spec"]])
-        };
-        let expected = json!([
-            {"ext.olm.operatorframework.io/image-template": "r.example/hub:v{kube_minor_version}"},
-            {"source": {"type": "Image", "image": {"ref": "r.example/hub:v1", "pollIntervalMinutes": 2}}, "priority": -5},
-        ]);
-        assert_eq!(value(&full), expected);
-        assert_eq!(catalog("hub", &full).1.len(), 1);
-        let digest = objects::CatalogSource { image: "r.example/hub@sha256:0".to_owned(), ..full };
-        assert_eq!(value(&digest)[1]["source"]["image"], json!({"ref": "r.example/hub@sha256:0"}));
-        for template in ["other.example/hub:v{kube_minor_version}", "r.example/{kube_minor_version}/hub:v1"] {
-            let other =
-                objects::CatalogSource { image_template: template.to_owned(), ..source("r.example/hub:v1") };
-            let (planned, notes) = catalog("hub", &other);
-            assert_eq!(planned.metadata.annotations, None);
-            assert!(notes[0].contains("another repository than r.example/hub"), "{notes:?}");
-        }
-        let plain = value(&source("r.example/hub:v1"));
-        let expected = json!([null, {"source": {"type": "Image", "image": {"ref": "r.example/hub:v1"}}}]);
-        assert_eq!(plain, expected);
-    }
-
-    #[test]
-    fn catalog_with_bundle_is_used_before_a_new_one() {
-        let offer = |names: &[&str]| Offer {
-            catalogs: names.iter().map(|name| (*name).to_owned()).collect(),
-            ..Offer::default()
-        };
-        let mut objects = Objects::default();
-        objects.sources.insert(key("olm"), source("r.example/hub:v1"));
-        let chosen = |objects: &Objects, names: &[&str]| {
-            of_bundle(objects, &key("olm"), &offer(names)).map(|found| (found.name, found.created.is_some()))
-        };
-        assert_eq!(chosen(&objects, &[]), Ok(("hub".to_owned(), true)));
-        // The bundle was found in the image itself.
-        assert_eq!(chosen(&objects, &["r.example/hub:v1"]), Ok(("hub".to_owned(), true)));
-        objects.catalogs.insert("hub".to_owned(), "r.example/other:v1".to_owned());
-        assert_eq!(chosen(&objects, &[]), Ok(("hub-olm".to_owned(), true)));
-        assert_eq!(chosen(&objects, &["hub"]), Ok(("hub".to_owned(), false)));
-        objects.catalogs.insert("mirror".to_owned(), "r.example/hub:v1".to_owned());
-        assert_eq!(chosen(&objects, &["hub", "mirror"]), Ok(("mirror".to_owned(), false)));
-        assert_eq!(chosen(&objects, &["./catalog"]), Ok(("mirror".to_owned(), false)));
-        objects.sources.clear();
-        assert!(chosen(&objects, &[]).unwrap_err().starts_with("CatalogSource olm/hub does not exist"));
-    }
-
-    #[test]
-    fn sources_of_the_same_name_become_catalogs_with_the_namespace() {
-        let mut objects = Objects::default();
-        objects.sources.insert(key("a"), source("r.example/a:v1"));
-        assert_eq!(name(&objects, &key("a")), "hub");
-        objects.sources.insert(key("b"), source("r.example/b:v1"));
-        assert_eq!(name(&objects, &key("a")), "hub-a");
-        assert_eq!(name(&objects, &key("b")), "hub-b");
-    }
-}
+#[path = "catalogs_tests.rs"]
+mod tests;

@@ -325,7 +325,8 @@ fn certificate_note(provider: Certificates, owned: &[Value]) -> Option<String> {
     (has_certificate && provider != Certificates::Builtin).then(|| note.to_owned())
 }
 
-fn without_status(mut object: Value) -> Value {
+/// A new object as JSON, without the empty status.
+pub(super) fn without_status(mut object: Value) -> Value {
     if let Some(object) = object.as_object_mut() {
         object.remove("status");
     }

@@ -24,6 +24,7 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::Access;
 use serde::Serialize;
 
+pub(super) use self::catalogs::{ProposedCatalog, proposed};
 pub(super) use self::context::{PlanContext, of_package};
 use self::model::PackagePlan;
 pub(super) use self::selection::{ACCEPTABLE, ordered, refusal, select};

@@ -70,5 +70,5 @@ fn dump_with_500_subscriptions_is_classified() {
     std::fs::write(folder.path().join("dump.yaml"), text).unwrap();
     let ran = scan(folder.path(), &["--from", "dump.yaml"]);
     assert_eq!(ran.code, 0, "{}", ran.stderr);
-    assert!(ran.stdout.ends_with("\n500 packages: 500 ready, with a setting\n"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("\n500 packages: 500 ready, with a setting\n"), "{}", ran.stdout);
 }
