@@ -63,6 +63,7 @@ pub(crate) fn plan() -> PackagePlan {
         left: Vec::new(),
         restarts: Vec::new(),
         differences: Vec::new(),
+        accepted: Vec::new(),
         after: Vec::new(),
         notes: Vec::new(),
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::super::backup::{self, Backup};
 use super::super::plan::model::PackagePlan;
-use super::super::plan::{PlanContext, Refusal, of_package, ordered, refusal, select};
+use super::super::plan::{ACCEPTABLE, PlanContext, Refusal, of_package, ordered, refusal, select};
 use super::ApplyArgs;
 use super::observe::V1ALPHA1;
 
@@ -180,7 +180,7 @@ pub(super) async fn current(
     let reports = select(&context.reports, std::slice::from_ref(&id))?;
     let report =
         reports.first().ok_or_else(|| refused("classic OLM does not have it any more".to_owned()))?;
-    if let Some(reasons) = refusal(report, &migrated, &args.accept) {
+    if let Some(reasons) = refusal(report, &migrated, &accepted(args)) {
         return Err(refused(reasons.join("; ")));
     }
     let mut now = of_package(&context, report).await?;
@@ -194,8 +194,17 @@ pub(super) async fn current(
     Err(refused(format!("the plan has changed during this run: {}", changed.join("; "))))
 }
 
-/// The plan without what migrations of other packages change, and without the channels of the extension, which a rollback
-/// records anew. Field `channel` has that of the Subscription.
+/// Rules whose findings the user accepts. With plans of a folder, all that can be: these plans have the accepted rules, and
+/// are compared.
+fn accepted(args: &ApplyArgs) -> Vec<String> {
+    match args.plan {
+        Some(_) => ACCEPTABLE.map(str::to_owned).into(),
+        None => args.accept.clone(),
+    }
+}
+
+/// The plan without what migrations of other packages change, and without channels and version of the extension after the
+/// migration, which a rollback records. Field `channel` has the channel of the Subscription.
 fn lasting(plan: &PackagePlan) -> PackagePlan {
     let mut plan = plan.clone();
     if let Some(catalog) = plan.opened.pointer_mut("/spec/source/catalog").and_then(Value::as_object_mut) {
@@ -234,7 +243,7 @@ async fn plans(
             namespace: report.namespace.clone(),
             reasons,
         };
-        if let Some(reasons) = refusal(report, &planned, &args.accept) {
+        if let Some(reasons) = refusal(report, &planned, &accepted(args)) {
             jobs.refused.push(refuse(reasons));
             continue;
         }

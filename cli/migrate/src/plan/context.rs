@@ -25,6 +25,7 @@ use super::extension::{self, Installation};
 use super::grants::grants;
 use super::model::{PackagePlan, Reasoned};
 use super::observe::Observer;
+use super::selection::ACCEPTABLE;
 use crate::classify::{PackageReport, classify};
 use crate::objects::{CLASSIC, Csv, Key, Objects, Offer, OperatorGroup, Subscription};
 use crate::{read, rule};
@@ -200,6 +201,7 @@ pub(crate) async fn of_package(
         removed,
         left,
         after: report.after.clone(),
+        accepted: accepted(report),
         notes,
     })
 }
@@ -307,6 +309,13 @@ fn add_classic(
     });
     removed.sort();
     left.sort();
+}
+
+/// Rules of the findings that the plan answers.
+fn accepted(report: &PackageReport) -> Vec<String> {
+    let rules = report.findings.iter().map(|finding| finding.rule.id);
+    let rules: BTreeSet<&str> = rules.filter(|rule| ACCEPTABLE.contains(rule)).collect();
+    rules.into_iter().map(str::to_owned).collect()
 }
 
 fn digest(adopted: &[ObjectId]) -> String {

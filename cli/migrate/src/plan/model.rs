@@ -67,6 +67,9 @@ pub(crate) struct PackagePlan {
     pub(crate) differences: Vec<ObjectChange>,
     /// Packages that must be migrated before, as `namespace/package`: dependents.
     pub(crate) after: Vec<String>,
+    /// Rules of the decisions that the user has accepted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) accepted: Vec<String>,
     /// Settings of classic OLM without equivalent, and what the administrator should know.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,

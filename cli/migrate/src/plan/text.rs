@@ -87,6 +87,9 @@ fn package_text(plan: &PackagePlan) -> String {
         fields.add(0, "Configuration", &config.to_string());
     }
     fields.list(0, "After", &plan.after);
+    if !plan.accepted.is_empty() {
+        fields.add(0, "Accepted", &plan.accepted.join(", "));
+    }
     let restarts: Vec<String> = plan
         .restarts
         .iter()
