@@ -8,6 +8,11 @@ use serde::Serialize;
 use super::classify::{MULTI_WATCH, PackageReport};
 use super::rule::{self, Finding};
 
+/// Gate of the provider of certificates that needs no other program.
+const BUILTIN: &str = "WebhookProviderBuiltin";
+/// Gates of other providers, which are preferred to it.
+const OTHERS: [&str; 2] = ["WebhookProviderCertManager", "WebhookProviderOpenshiftServiceCA"];
+
 /// Gates that packages need, and that are off.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -26,15 +31,19 @@ impl MissingGates {
     ) -> Option<Self> {
         let findings = reports.iter().flat_map(|report| &report.findings);
         let needed: BTreeSet<&'static str> = findings.filter_map(needed).collect();
-        let names: Vec<&'static str> = needed.into_iter().filter(|gate| !controller.is_on(gate)).collect();
+        // A gate of another provider, whose API is not served, has an effect before it.
+        let is_missing = |gate: &&'static str| *gate == BUILTIN || !controller.is_on(gate);
+        let names: Vec<&'static str> = needed.into_iter().filter(is_missing).collect();
         if names.is_empty() {
             return None;
         }
-        let on: Vec<String> = names.iter().map(|gate| format!("{gate}=true")).collect();
+        let on = names.iter().map(|gate| format!("{gate}=true"));
+        let off = OTHERS.iter().filter(|_| names.contains(&BUILTIN)).map(|gate| format!("{gate}=false"));
+        let values: Vec<String> = on.chain(off).collect();
         let command = format!(
             "kubectl -n {namespace} patch deployment {DEPLOYMENT} --type json -p '[{{\"op\": \"add\", \
              \"path\": \"/spec/template/spec/containers/0/args/-\", \"value\": \"--feature-gates={}\"}}]'",
-            on.join(",")
+            values.join(",")
         );
         Some(Self { names, command })
     }
@@ -54,6 +63,7 @@ fn needed(finding: &Finding) -> Option<&'static str> {
         found if found == rule::CONFIG => "DeploymentConfig",
         found if found == rule::CONDITION => "OperatorConditionCompat",
         found if found == rule::API_SERVICE => "OwnedAPIServices",
+        found if found == rule::PROVIDER => BUILTIN,
         found if found == rule::WATCH && finding.message.ends_with(MULTI_WATCH) => "MultiWatchNamespaces",
         found if found == rule::WATCH => "SingleOwnNamespaceInstallSupport",
         _ => return None,
@@ -105,6 +115,15 @@ mod tests {
             of("DeploymentConfig=true,MultiWatchNamespaces=true,SingleOwnNamespaceInstallSupport=true"),
             None
         );
+        let provided = [report(&[(rule::PROVIDER, "1 webhook"), (rule::CONFIG, "spec.config: env")])];
+        let controller = ControllerArgs {
+            gates: vec!["DeploymentConfig=true,WebhookProviderBuiltin=true".to_owned()],
+            ..ControllerArgs::default()
+        };
+        let missing = MissingGates::of(&provided, &controller, "olmv1-system").unwrap();
+        let value = "--feature-gates=WebhookProviderBuiltin=true,WebhookProviderCertManager=false,\
+                     WebhookProviderOpenshiftServiceCA=false\"";
+        assert!(missing.command.contains(value), "{}", missing.command);
         // The flags could not be read.
         assert_eq!(MissingGates::of(&reports, &ControllerArgs::default(), "olmv1-system"), None);
     }

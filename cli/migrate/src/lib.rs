@@ -17,6 +17,7 @@ mod group_role;
 mod objects;
 pub(crate) mod plan;
 mod pods;
+mod providers;
 mod read;
 mod report;
 mod rollback;

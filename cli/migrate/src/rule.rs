@@ -78,6 +78,9 @@ rules! {
     PENDING "SETTING-7" ReadyWithSetting
         "An upgrade waits for approval"
         "The ClusterExtension gets the annotation approval: ManualUpgrades, and proposes the same upgrade"
+    PROVIDER "SETTING-8" ReadyWithSetting
+        "Nothing issues the certificates of the operator's webhooks or aggregated APIs"
+        "Turn on gate WebhookProviderBuiltin with the command of the scan, or install cert-manager"
     SEVERAL "DECISION-1" NeedsDecision
         "Several Subscriptions install the package"
         "v1 installs a package once: choose the Subscription that becomes the ClusterExtension, and delete the others"

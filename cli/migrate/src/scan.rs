@@ -18,8 +18,8 @@ use super::classify::{PackageReport, classify};
 use super::gates::MissingGates;
 use super::objects::Objects;
 use super::plan::{PlanContext, ProposedCatalog, of_package, proposed};
-use super::read;
 use super::rule::{Class, RESTART, RULES, Rule};
+use super::{providers, read};
 
 /// Bundles that are pulled and rendered at a time.
 const CONCURRENT_BUNDLES: usize = 4;
@@ -35,8 +35,9 @@ that its ClusterExtension gets, needs a decision, or is not possible yet. --rule
 report has the commands that create a ClusterCatalog for each CatalogSource. `olm migrate apply` creates the ClusterCatalogs \
 that its packages need.
 
---render also pulls and renders the installed bundles and compares them with what runs, by dry runs: a changed pod
-template means one rolling restart of the operator (NOTE-2).
+--render also looks for the installed bundles in the images of CatalogSources that are not ClusterCatalogs, pulls and \
+renders them, and compares them with what runs, by dry runs: a changed pod template means one rolling restart of the \
+operator (NOTE-2).
 
 --from reads a dump instead: a file with objects, or a folder such as a must-gather. Make one with
 `kubectl get subscriptions,clusterserviceversions,installplans,operatorgroups,catalogsources,operatorconditions -A -o yaml`.
@@ -130,8 +131,8 @@ pub(super) async fn run(args: ScanArgs, session: &mut Session) -> Result<(), Cli
         let rules = MigrationRules { rules: RULES };
         return session.output.result(args.format.output, "MigrationRules", &rules, rules_text);
     }
-    let (packages, objects) = packages(&args, session).await?;
-    let missing_gates = missing_gates(&args, &packages, session).await?;
+    let (mut packages, objects) = packages(&args, session).await?;
+    let missing_gates = missing_gates(&args, &mut packages, &objects, session).await?;
     let migrations = migrations(&objects, args.namespace.as_deref());
     let catalogs = if args.namespace.is_none() { proposed(&objects)? } else { Vec::new() };
     let count = |class| packages.iter().filter(|report| report.class == class).count();
@@ -144,10 +145,12 @@ pub(super) async fn run(args: ScanArgs, session: &mut Session) -> Result<(), Cli
     if scan.packages.iter().all(is_ready) { Ok(()) } else { Err(CliError::ExitCode(Code::NoCandidate as u8)) }
 }
 
-/// Gates of the cluster's operator-controller that the packages need, and that are off. `None` for a dump.
+/// Gates of the cluster's operator-controller that the packages need, and that are off. `None` for a dump. Packages without
+/// provider of certificates get a finding.
 async fn missing_gates(
     args: &ScanArgs,
-    packages: &[PackageReport],
+    packages: &mut [PackageReport],
+    objects: &Objects,
     session: &Session,
 ) -> Result<Option<MissingGates>, CliError> {
     if !args.from.is_empty() || packages.is_empty() {
@@ -155,6 +158,10 @@ async fn missing_gates(
     }
     let cluster = args.access.cluster.connect().await?;
     let controller = ControllerArgs::read(&cluster, session).await?;
+    if !args.render {
+        let missing = providers::missing(&cluster, &controller, session).await?;
+        providers::judge(packages, objects, missing.as_deref());
+    }
     Ok(MissingGates::of(packages, &controller, cluster.namespace()))
 }
 

@@ -28,7 +28,7 @@ use super::observe::Observer;
 use super::selection::ACCEPTABLE;
 use crate::classify::{PackageReport, classify};
 use crate::objects::{CLASSIC, Csv, Key, Objects, Offer, OperatorGroup, Subscription};
-use crate::{read, rule};
+use crate::{providers, read, rule};
 
 /// State of classic OLM and of v1 in a cluster.
 pub(crate) struct PlanContext<'a> {
@@ -36,6 +36,8 @@ pub(crate) struct PlanContext<'a> {
     access: &'a Access,
     session: &'a Session,
     controller: ControllerArgs,
+    /// Reason for which nothing issues certificates.
+    missing_provider: Option<String>,
     pub(crate) objects: Objects,
     /// Result of `olm migrate scan`, by name and namespace.
     pub(crate) reports: Vec<PackageReport>,
@@ -85,8 +87,10 @@ impl<'a> PlanContext<'a> {
         session: &'a Session,
     ) -> Result<PlanContext<'a>, CliError> {
         let controller = ControllerArgs::read(cluster, session).await?;
-        let reports = classify(&objects);
-        let mut context = Self { cluster, access, session, controller, objects, reports };
+        let missing_provider = providers::missing(cluster, &controller, session).await?;
+        let mut reports = classify(&objects);
+        providers::judge(&mut reports, &objects, missing_provider.as_deref());
+        let mut context = Self { cluster, access, session, controller, missing_provider, objects, reports };
         context.look_into_sources().await?;
         Ok(context)
     }
@@ -160,6 +164,11 @@ pub(crate) async fn of_package(
 ) -> Result<PackagePlan, CliError> {
     let refused = |why: String| CliError::findings(format!("package {}: {why}", report.id()));
     let installed = context.installed(report).map_err(refused)?;
+    if let Some(why) = providers::obstacle(installed.csv, context.missing_provider.as_deref()) {
+        return Err(refused(format!(
+            "{why}: `olm migrate scan` prints the command that turns on a provider"
+        )));
+    }
     let catalog = catalogs::of_bundle(&context.objects, &installed.subscription.source, installed.offer)
         .map_err(refused)?;
     let observer = Observer::new(context.cluster, context.session);

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use super::classic::{self, Installation};
@@ -116,6 +118,46 @@ async fn changed_pod_template_is_one_rolling_restart() {
     let ran = fixture.olm(&["migrate", "plan", "owl"]).await;
     let expected = "error: classic OLM has not installed package \"owl\": did you mean own?\n";
     assert_eq!((ran.code, ran.stderr.as_str()), (4, expected));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_without_provider_of_certificates_are_a_finding_and_refused() {
+    let fixture = fixture().await;
+    let own = small_bundle("own", "1.0.0", "OwnNamespace");
+    let installation = Installation {
+        files: &own,
+        namespace: "own-system",
+        targets: &["own-system"],
+        subscription: json!({}),
+        config: json!({"watchNamespace": "own-system"}),
+        source: "hub",
+    };
+    classic::install(&fixture.client(), &installation).await;
+    let gvk = GroupVersionKind::gvk("operators.coreos.com", "v1alpha1", "ClusterServiceVersion");
+    let csvs: kube::Api<DynamicObject> =
+        kube::Api::namespaced_with(fixture.client(), "own-system", &ApiResource::from_gvk(&gvk));
+    let webhooks = json!({"spec": {"webhookdefinitions": [{"type": "ValidatingAdmissionWebhook", "generateName": "a"}]}});
+    let patch = kube::api::Patch::Merge(&webhooks);
+    csvs.patch("own.v1.0.0", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    let ran = fixture.olm(&["migrate", "scan"]).await;
+    assert!(ran.code == 0 && !ran.stdout.contains("SETTING-8"), "{}{}", ran.stdout, ran.stderr);
+    let own = "--feature-gates=SingleOwnNamespaceInstallSupport=true";
+    let off = format!("{own},WebhookProviderCertManager=false,WebhookProviderOpenshiftServiceCA=false");
+    let command = "--feature-gates=WebhookProviderBuiltin=true,WebhookProviderCertManager=false,";
+    for (arguments, why) in [
+        (own, "the provider is cert-manager, and cert-manager.io/v1 is not served"),
+        (off.as_str(), "the gates of all providers are off"),
+    ] {
+        fixture.set_controller(&[arguments]).await;
+        let finding = format!("no provider of the certificates of 1 webhook: {why}");
+        for render in [&[][..], &["--render"]] {
+            let ran = fixture.olm(&[&["migrate", "scan"], render].concat()).await;
+            let has_all = ["SETTING-8", &finding, command].iter().all(|text| ran.stdout.contains(text));
+            assert!(ran.code == 0 && has_all, "{}{}", ran.stdout, ran.stderr);
+        }
+        let ran = fixture.olm(&["migrate", "plan", "own"]).await;
+        assert!(ran.code == 4 && ran.stdout.contains(&finding), "{}{}", ran.stdout, ran.stderr);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
