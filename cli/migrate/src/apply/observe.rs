@@ -450,8 +450,7 @@ fn leftovers(plan: &PackagePlan, backup: Option<&Backup>, live: &Live) -> Vec<Ob
     found.filter(is_same).map(|(_, object)| ObjectId::of(object)).collect()
 }
 
-/// Objects for the backup, as they are. Field managers are not kept. Classic OLM makes copies of ClusterServiceVersions
-/// itself.
+/// Objects for the backup, as they are. Classic OLM makes copies of ClusterServiceVersions itself.
 pub(crate) async fn saved(
     access: &ObjectAccess<'_>,
     plan: &PackagePlan,
@@ -467,12 +466,18 @@ pub(crate) async fn saved(
     let mut rest: Vec<(&ObjectId, &Value)> = live.iter().filter(|(id, _)| !is_copy(id)).collect();
     rest.sort_by_key(|(id, _)| *id);
     objects.extend(rest.into_iter().map(|(_, object)| object.clone()));
-    for object in &mut objects {
-        if let Some(metadata) = object["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-        }
-    }
+    objects.iter_mut().for_each(without_unneeded);
     Ok(objects)
+}
+
+/// Removes what a backup does not need: field managers, and tokens, which Kubernetes writes again.
+fn without_unneeded(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    if object["kind"] == "Secret" && object["type"] == "kubernetes.io/service-account-token" {
+        object.as_object_mut().map(|secret| secret.remove("data"));
+    }
 }
 
 #[cfg(test)]

@@ -101,6 +101,21 @@ fn extension_that_keeps_its_pin_is_open_once_it_owns_all_adopted_objects() {
 }
 
 #[test]
+fn backup_has_no_tokens_of_service_accounts() {
+    let secret = |type_: &str| {
+        let metadata = json!({"name": "a", "managedFields": [{"manager": "b"}]});
+        let mut secret =
+            json!({"kind": "Secret", "type": type_, "metadata": metadata, "data": {"token": "eA=="}});
+        without_unneeded(&mut secret);
+        secret
+    };
+    let expected =
+        json!({"kind": "Secret", "type": "kubernetes.io/service-account-token", "metadata": {"name": "a"}});
+    assert_eq!(secret("kubernetes.io/service-account-token"), expected);
+    assert_eq!(secret("Opaque")["data"], json!({"token": "eA=="}));
+}
+
+#[test]
 fn leftovers_are_recognized_by_uid_or_as_recreated_by_rollback() {
     let removed = plan().removed[0].object.clone();
     let role = |uid: &str, verb: &str| {
