@@ -74,6 +74,8 @@ pub(super) struct OperatorGroup {
     /// Namespaces that classic OLM computed.
     pub(super) namespaces: Vec<String>,
     pub(super) service_account: String,
+    /// Set fields of the specification that v1 does not have.
+    pub(super) unmatched: Vec<String>,
     pub(super) uid: String,
 }
 
@@ -418,12 +420,18 @@ fn operator_group(object: &Value) -> OperatorGroup {
     let targets = strings(object, "/spec/targetNamespaces");
     // The empty name stands for all namespaces, as in the status.
     let is_global = targets.iter().any(String::is_empty);
+    let strategy = string(object, "/spec/upgradeStrategy");
+    let unmatched = [
+        ("staticProvidedAPIs", object["spec"]["staticProvidedAPIs"] == true),
+        ("upgradeStrategy", !["", "Default"].contains(&strategy.as_str())),
+    ];
     OperatorGroup {
         targets: if is_global { Vec::new() } else { targets },
         // An empty selector selects all namespaces.
         selector: selector.filter(|selector| !is_global && !is_empty(selector)),
         namespaces: strings(object, "/status/namespaces"),
         service_account: string(object, "/spec/serviceAccountName"),
+        unmatched: unmatched.into_iter().filter(|(_, set)| *set).map(|(field, _)| field.to_owned()).collect(),
         uid: string(object, "/metadata/uid"),
     }
 }

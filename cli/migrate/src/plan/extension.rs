@@ -114,6 +114,9 @@ fn config(
             group.service_account
         ));
     }
+    notes.extend(
+        group.unmatched.iter().map(|field| format!("no counterpart of spec.{field} of the OperatorGroup")),
+    );
     let fields = subscription.config.iter().filter_map(Value::as_object).flatten();
     let (known, unknown): (Vec<_>, Vec<_>) =
         fields.partition(|(field, _)| DEPLOYMENT_CONFIG.contains(&field.as_str()));
@@ -179,6 +182,12 @@ mod tests {
         }
         let (_, notes) = extension(&subscription, &group(&json!({"serviceAccountName": "limited"})));
         assert!(notes[0].contains("ServiceAccount ops/limited"), "{notes:?}");
+        let set = json!({"upgradeStrategy": "TechPreviewUnsafeFailForward", "staticProvidedAPIs": true});
+        let expected = ["staticProvidedAPIs", "upgradeStrategy"]
+            .map(|field| format!("no counterpart of spec.{field} of the OperatorGroup"));
+        assert_eq!(extension(&subscription, &group(&set)).1, expected);
+        let defaults = json!({"upgradeStrategy": "Default", "staticProvidedAPIs": false});
+        assert!(extension(&subscription, &group(&defaults)).1.is_empty());
     }
 
     #[test]
