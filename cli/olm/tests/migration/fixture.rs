@@ -104,11 +104,11 @@ impl Fixture {
         format!("m{number:03}")
     }
 
-    fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         self.servers.client()
     }
 
-    fn api(&self, object: &Value) -> Api<DynamicObject> {
+    pub(crate) fn api(&self, object: &Value) -> Api<DynamicObject> {
         let (version, kind) = (object["apiVersion"].as_str().unwrap(), object["kind"].as_str().unwrap());
         let (group, version) = version.split_once('/').unwrap_or(("", version));
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
@@ -259,12 +259,19 @@ impl Fixture {
 
     /// Fails unless the package is an extension, with all objects and without owners of classic OLM.
     pub(crate) async fn is_migrated(&self, package: &str, before: &Objects) {
+        self.is_migrated_with(package, before, (None, "stable")).await;
+    }
+
+    /// As [`Self::is_migrated`], with this version and these channels of the extension.
+    pub(crate) async fn is_migrated_with(
+        &self,
+        package: &str,
+        before: &Objects,
+        expected: (Option<&str>, &str),
+    ) {
         let extension = self.extension(package).await;
         let catalog = extension.spec.as_ref().unwrap().source.catalog.as_ref().unwrap();
-        assert_eq!(
-            (catalog.version.as_ref(), catalog.channels.as_slice()),
-            (None, &["stable".to_owned()][..])
-        );
+        assert_eq!((catalog.version.as_deref(), catalog.channels.join(",").as_str()), expected);
         let is_left = |key: &String| key.ends_with("/adopt") || key.ends_with("/paused");
         assert!(!extension.annotations().keys().any(is_left), "{extension:?}");
         let after = self.objects(package).await;
@@ -364,6 +371,11 @@ impl Fixture {
     pub(crate) async fn delete(&self, api_version: &str, kind: &str, package: &str, name: &str) {
         let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"namespace": package}});
         self.api(&object).delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    /// Path of a file or folder of the test.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.servers.file(name).to_str().unwrap().to_owned()
     }
 
     /// Creates a Lease whose owner is the held ClusterServiceVersion, and one whose owner does not exist.

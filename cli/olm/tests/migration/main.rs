@@ -9,6 +9,7 @@
 extern crate olm_tokio as tokio;
 
 mod fixture;
+mod options;
 mod waiting;
 
 use fixture::Fixture;
@@ -175,20 +176,35 @@ fn is_write_before_subscription(call: &Call) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn apply_after_rollback_killed_at_any_write_migrates_again() {
+    return_at_points(&[], (None, "stable")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pinned_apply_after_rollback_killed_at_any_write_migrates_again() {
+    return_at_points(&["--keep-pinned"], (Some("1.0.0"), "")).await;
+}
+
+/// Kills a rollback at [`points`] of its writes. `options` are those of the first apply, and `expected` are the version and
+/// the channels of the extension.
+async fn return_at_points(options: &[&str], expected: (Option<&str>, &str)) {
     let fixture = Fixture::start(1).await;
     let name = &Fixture::name(0);
     succeeds(&fixture, &["apply", name, "--yes"]).await;
     let count = fixture.count_calls(&["rollback", name, "--yes"], is_write_before_subscription).await;
     drop(fixture);
-    at_points(2 * count, async |fixture, number, point| return_at(fixture, number, point).await).await;
+    at_points(2 * count, async |fixture, number, point| {
+        let name = &Fixture::name(number);
+        let before = fixture.objects(name).await;
+        return_at(fixture, name, point, options).await;
+        fixture.is_migrated_with(name, &before, expected).await;
+    })
+    .await;
 }
 
 /// Kills a rollback before or after a write, then applies again.
-async fn return_at(fixture: &Fixture, number: usize, point: usize) {
-    let name = &Fixture::name(number);
-    let before = fixture.objects(name).await;
+async fn return_at(fixture: &Fixture, name: &str, point: usize, options: &[&str]) {
     let (apply, rollback) = (["apply", name, "--yes"], ["rollback", name, "--yes"]);
-    let ran = fixture.olm(&apply).await;
+    let ran = fixture.olm(&[&apply, options].concat()).await;
     assert_eq!(ran.code, 0, "point {point}: {}", ran.stderr);
     let when = if point.is_multiple_of(2) { When::Before } else { When::After };
     let counted = is_write_before_subscription;
@@ -196,7 +212,6 @@ async fn return_at(fixture: &Fixture, number: usize, point: usize) {
     println!("write {}, {when:?}: {}", point / 2, killed.stderr.lines().last().unwrap_or_default());
     let ran = fixture.olm(&apply).await;
     assert_eq!(ran.code, 0, "point {point}: {}{}", killed.stderr, ran.stderr);
-    fixture.is_migrated(name, &before).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
