@@ -6,12 +6,12 @@
 build_classic() {
   local name package overlay=$programs/overlay.json stamp
   stamp=$(cd "$OLM_CLASSIC_SOURCE" && find . -path ./vendor -prune -o -type f -name '*.go' -print0 | sort -z |
-    xargs -0 cat go.mod go.sum "$OLDPWD/hack/classic.d/tool/main.go" | sha256sum)
+    xargs -0 cat go.mod go.sum "$OLDPWD/hack/classic.d/tool/main.go" "$OLDPWD/hack/classic.d/build.sh" | sha256sum)
   [ "$(cat "$programs/stamp" 2>/dev/null)" != "$stamp" ] || return 0
   mkdir -p "$programs/bin"
   jq --null-input --arg to "$OLM_CLASSIC_SOURCE/cmd/opm/main.go" --arg from "$PWD/hack/classic.d/tool/main.go" \
     '{Replace: {($to): $from}}' >"$overlay"
-  for package in cmd/olm cmd/catalog util/cpb cmd/opm; do
+  for package in cmd/olm cmd/catalog cmd/package-server util/cpb cmd/opm; do
     name=${package##*/}
     (cd "$OLM_CLASSIC_SOURCE" && CGO_ENABLED=0 GOFLAGS='' GOWORK=off go build -buildvcs=false -mod=vendor -trimpath \
       -ldflags '-s -w' -tags json1 -overlay "$overlay" -o "$programs/bin/$name" "./$package")

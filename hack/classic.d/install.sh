@@ -41,6 +41,54 @@ $(classic_server catalog-operator '[/bin/catalog]' \
     "[--namespace, olm, --set-workload-user-id=true, --opmImage=$1, --util-image=$1]" "$1")
 EOT
   kubectl -n olm rollout status --timeout 180s deployment/olm-operator deployment/catalog-operator
+  install_package_server "$1"
+}
+
+# install_package_server IMAGE: installs the package server, which is an operator of classic OLM without Subscription, and waits
+# until its API is served.
+install_package_server() {
+  kubectl apply -f - >/dev/null <<EOT
+apiVersion: operators.coreos.com/v1alpha1
+kind: ClusterServiceVersion
+metadata: {name: packageserver, namespace: olm}
+spec:
+  displayName: Package server
+  version: 1.0.0
+  installModes:
+  - {type: OwnNamespace, supported: true}
+  - {type: SingleNamespace, supported: true}
+  - {type: MultiNamespace, supported: true}
+  - {type: AllNamespaces, supported: true}
+  apiservicedefinitions:
+    owned:
+    - {group: packages.operators.coreos.com, version: v1, kind: PackageManifest, name: packagemanifests,
+       displayName: PackageManifest, description: Packages of CatalogSources., deploymentName: packageserver,
+       containerPort: 5443}
+  install:
+    strategy: deployment
+    spec:
+      clusterPermissions:
+      - serviceAccountName: olm-operator-serviceaccount
+        rules: [{apiGroups: [operators.coreos.com], resources: [catalogsources], verbs: [get, list, watch]}]
+      deployments:
+      - name: packageserver
+        spec:
+          replicas: 1
+          selector: {matchLabels: {app: packageserver}}
+          template:
+            metadata: {labels: {app: packageserver}}
+            spec:
+              serviceAccountName: olm-operator-serviceaccount
+              containers:
+              - name: packageserver
+                image: $1
+                command: [/bin/package-server, --secure-port, "5443", --global-namespace, olm]
+                readinessProbe: {httpGet: {path: /healthz, port: 5443, scheme: HTTPS}, periodSeconds: 2}
+                volumeMounts: [{name: tmp, mountPath: /tmp}]
+              volumes: [{name: tmp, emptyDir: {}}]
+EOT
+  wait_for 180 kubectl -n olm wait --for 'jsonpath={.status.phase}=Succeeded' --timeout 60s csv/packageserver >/dev/null 2>&1
+  kubectl wait --for condition=Available --timeout 60s apiservice/v1.packages.operators.coreos.com >/dev/null
 }
 
 # classic_server NAME COMMAND ARGUMENTS IMAGE: prints a Deployment.
@@ -158,7 +206,7 @@ wait_for() {
 
 # break_neighbor: creates a CRD whose conversion webhook does not exist, and an object that is stored in its older version.
 break_neighbor() {
-  kubectl apply -f - >/dev/null <<'EOT'
+  kubectl apply -f - >/dev/null <<'EOT' || return
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: wrecks.neighbor.example}
@@ -170,8 +218,8 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
   - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
 EOT
-  kubectl wait --for condition=Established --timeout 60s crd/wrecks.neighbor.example >/dev/null
-  wait_for 60 create_wreck
+  kubectl wait --for condition=Established --timeout 60s crd/wrecks.neighbor.example >/dev/null || return
+  wait_for 60 create_wreck || return
   kubectl patch crd wrecks.neighbor.example --type json -p '[
     {"op": "replace", "path": "/spec/versions/0/storage", "value": false},
     {"op": "replace", "path": "/spec/versions/1/storage", "value": true},

@@ -63,5 +63,5 @@ EOT
 state() {
   kubectl -n "$(namespace_of "$1")" get subscriptions.operators.coreos.com,csv -o json |
     jq -c '[.items[] | [.kind, .metadata.uid, .spec]]'
-  kubectl -n olmv1-system get secrets -o name | grep -c olm-migrate || true
+  kubectl -n olmv1-system get secrets -o name | grep -c "olm-migrate-$(namespace_of "$1")\." || true
 }

@@ -2,7 +2,7 @@
 # shellcheck shell=bash disable=SC2034 # tables of the other parts
 
 readonly sample_group=sample.olm.example
-readonly scenarios=(all own single multi hooks config dependency manual nochannel optional neighbor reader finish)
+readonly scenarios=(all own single multi hooks config dependency manual nochannel optional neighbor kills reader finish)
 
 # Folder of templates in tests/sample-operator/bundle. Default: scoped, with all install modes.
 declare -A template=([all]=manifests [hooks]=webhooks [lower]=manifests [upper]=manifests)
@@ -14,6 +14,7 @@ declare -A targets=(
   [multi]='targetNamespaces: [classic-multi-one, classic-multi-two]'
   [config]='targetNamespaces: [classic-config]'
   [manual]='targetNamespaces: [classic-manual]'
+  [kills]='targetNamespaces: [classic-kills]'
 )
 declare -A more_namespaces=([single]=classic-single-target [multi]='classic-multi-one classic-multi-two')
 
@@ -42,6 +43,8 @@ subscription[config]='channel: stable
         - weight: 1
           preference: {matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]}
     annotations: {example.com/note: kept}'
+subscription[kills]='channel: stable
+  config: {env: [{name: CLASSIC, value: "yes"}], resources: {requests: {cpu: 11m}}}'
 
 # namespace_of PACKAGE: prints its namespace. Classic OLM finds requirements only in the namespace of the Subscription.
 namespace_of() {
