@@ -12,6 +12,7 @@ use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ImageArgs;
 use olm_finding::Level;
+use olm_upgrade_check::UpgradeFinding;
 
 /// Flag with the replaced bundle.
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ pub(crate) struct PreviousArgs {
 
 impl PreviousArgs {
     /// Prints the findings about the upgrade to the bundle with the files `new`, if a bundle is replaced. Returns `false` if
-    /// there is an error among them.
+    /// operator-controller holds the upgrade, or there is an error among them.
     ///
     /// # Errors
     /// A bundle cannot be read or rendered.
@@ -39,11 +40,12 @@ impl PreviousArgs {
         let old = BundleContent::load(&old.files).map_err(|error| unreadable(previous, error.to_string()))?;
         let new =
             BundleContent::load(new).map_err(|error| unreadable("the new bundle", error.to_string()))?;
-        let findings = compare_bundles(&old, &new).map_err(|why| unreadable(previous, why))?;
-        for finding in &findings {
+        let compared = compare_bundles(&old, &new, |_| false).map_err(|why| unreadable(previous, why))?;
+        for finding in &compared.findings {
             let text = format!("{}: upgrade from {}: {finding}", finding.level.name(), old.name());
             say(&printable(&text));
         }
-        Ok(findings.iter().all(|finding| finding.level != Level::Error))
+        let is_good = |finding: &UpgradeFinding| finding.level != Level::Error;
+        Ok(compared.holds.is_empty() && compared.findings.iter().all(is_good))
     }
 }

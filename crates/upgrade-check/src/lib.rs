@@ -1,7 +1,7 @@
 //! What an upgrade from one bundle to another breaks (docs/design/cli.md#checks-of-upgrades).
 //!
-//! Compares two bundles as installed with the same settings. `olm catalog verify --upgrades` calls it for the edges of a
-//! catalog, `olm plan`, `olm diff` and the console for an installed extension.
+//! Compares two bundles as installed with the same settings. `olm catalog verify --upgrades` calls it for the upgrades of a
+//! catalog, the comparison of `olm diff` for an installed extension.
 //!
 //! ```text
 //! objects of both ─┬ crds ────► custom resources, clients, stored and served versions, conversion
@@ -20,6 +20,7 @@ mod objects;
 mod rights;
 mod rule;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use olm_bundle::BundleContent;
@@ -27,34 +28,21 @@ use olm_finding::{Finding, Rule};
 use serde::Serialize;
 use serde_json::Value;
 
-use rule::{RULES, SETTINGS};
+use rule::{INSTALLED, READABLE, RULES, SETTINGS};
 
-/// Bundle with the objects that it renders to.
-#[derive(Debug, Clone, Copy)]
-pub struct RenderedBundle<'a> {
-    /// The bundle.
-    pub bundle: &'a BundleContent,
-    /// Its objects for some settings. Those of the old bundle may be the live ones.
-    pub objects: &'a [Value],
-}
-
-/// What operator-controller does about a finding.
+/// What operator-controller does about a finding. Sorts from the mildest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum UpgradeHold {
     /// It upgrades.
-    #[serde(rename = "no")]
     No,
     /// It upgrades only with annotation `replace-immutable: Allow`.
-    #[serde(rename = "unless replace-immutable is Allow")]
     UnlessReplaced,
     /// It upgrades only with annotation `crd-check`: `Warn`, or `Live` if all custom resources are valid.
-    #[serde(rename = "unless crd-check is Warn, or Live and all custom resources are valid")]
     UnlessLive,
-    /// It upgrades only with annotation `crd-check: Warn`.
-    #[serde(rename = "unless crd-check is Warn")]
+    /// It upgrades only with annotation `crd-check`: `Warn`, or `Live` if no custom resources exist.
     UnlessWarn,
     /// It never upgrades so.
-    #[serde(rename = "always")]
     Always,
 }
 
@@ -105,22 +93,31 @@ pub fn refused(message: String) -> UpgradeFinding {
     finding(&SETTINGS, "", UpgradeHold::Always, message)
 }
 
-/// Findings about the upgrade from `old` to `new`, in the order of the rules. Deterministic.
-pub fn check(old: RenderedBundle<'_>, new: RenderedBundle<'_>) -> Vec<UpgradeFinding> {
-    let mut findings = check_objects(old.objects, new.objects);
-    findings.extend(limits::check(old.bundle, new.bundle));
-    sort(&mut findings);
-    findings
+/// Finding for an install mode that the new bundle does not support.
+pub fn lost_mode(mode: &str) -> UpgradeFinding {
+    refused(format!(
+        "install mode {mode} is no longer supported: extensions that use it stay on the old version"
+    ))
 }
 
-/// Findings about the bundles only, as for settings with which the new one cannot be rendered.
+/// Finding for a bundle that cannot be read.
+pub fn unreadable(message: String) -> UpgradeFinding {
+    finding(&READABLE, "", UpgradeHold::No, message)
+}
+
+/// Finding for an old bundle that OLM v1 cannot install.
+pub fn never_installed(message: String) -> UpgradeFinding {
+    finding(&INSTALLED, "", UpgradeHold::No, message)
+}
+
+/// Findings about the bundles only, the same for all settings.
 pub fn check_bundles(old: &BundleContent, new: &BundleContent) -> Vec<UpgradeFinding> {
     let mut findings = limits::check(old, new);
     sort(&mut findings);
     findings
 }
 
-/// Findings about the objects only, as for a revision whose bundle is not known.
+/// Findings about the objects of two bundles for the same settings, in the order of the rules. `old` may be the live ones.
 pub fn check_objects(old: &[Value], new: &[Value]) -> Vec<UpgradeFinding> {
     let mut findings = crds::check(old, new);
     findings.extend(objects::check(old, new));
@@ -129,12 +126,13 @@ pub fn check_objects(old: &[Value], new: &[Value]) -> Vec<UpgradeFinding> {
     findings
 }
 
-/// The strictest hold of the findings.
-pub fn hold(findings: &[UpgradeFinding]) -> UpgradeHold {
-    findings.iter().map(|finding| finding.place.hold).max().unwrap_or(UpgradeHold::No)
+/// Reasons for which operator-controller holds the upgrade, without repetitions. Empty if it upgrades.
+pub fn holds(findings: &[UpgradeFinding]) -> BTreeSet<UpgradeHold> {
+    findings.iter().map(|finding| finding.place.hold).filter(|hold| *hold != UpgradeHold::No).collect()
 }
 
-fn sort(findings: &mut [UpgradeFinding]) {
+/// Sorts by level, rule and place.
+pub fn sort(findings: &mut [UpgradeFinding]) {
     let place = |finding: &UpgradeFinding| rules().position(|one| one.id == finding.rule.id);
     findings.sort_by(|a, b| {
         (a.level, place(a), &a.place.object, &a.message).cmp(&(

@@ -1,5 +1,7 @@
 //! Objects other than CustomResourceDefinitions: immutable fields, contradicting defaults, deleted data.
 
+use std::collections::BTreeSet;
+
 use olm_plan::fields::FieldChange;
 use olm_plan::objects::{ChangeKind, ObjectChange, ObjectName, by_name, changes, replaceable_field};
 use serde_json::Value;
@@ -7,31 +9,30 @@ use serde_json::Value;
 use crate::rule::{DATA, DEFAULTS, IMMUTABLE};
 use crate::{UpgradeFinding, UpgradeHold, finding};
 
-/// Kinds whose objects have content of their own.
-const WITH_DATA: [&str; 4] = ["ConfigMap", "Namespace", "PersistentVolumeClaim", "Secret"];
-/// Parts of the `spec` of a StatefulSet that can be changed.
-const OF_STATEFUL_SETS: [&str; 7] = [
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-];
+/// Kinds of bundles whose objects have content of their own.
+const WITH_DATA: [&str; 2] = ["ConfigMap", "Secret"];
+/// Immutable fields with the value that the API server sets by default.
+const DEFAULTED: [(&str, &str, &str); 2] =
+    [("Secret", "type", "Opaque"), ("PriorityClass", "preemptionPolicy", "PreemptLowerPriority")];
 
 /// Findings about each changed or deleted object.
 pub(crate) fn check(old: &[Value], new: &[Value]) -> Vec<UpgradeFinding> {
-    let objects = by_name(new);
+    let (before, after) = (by_name(old), by_name(new));
     let mut found = Vec::new();
     for change in changes(old, new) {
-        match change.change {
-            ChangeKind::Created => {}
-            ChangeKind::Deleted => found.extend(lost_data(&change.object)),
-            ChangeKind::Changed => {
-                found.extend(immutable(&change));
-                found.extend(objects.get(&change.object).and_then(|new| contradiction(&change, new)));
+        let name = &change.object;
+        match (change.change, before.get(name), after.get(name)) {
+            (ChangeKind::Deleted, Some(old), _) => {
+                let is_renamed = new
+                    .iter()
+                    .any(|new| !before.contains_key(&ObjectName::of(new)) && has_content_of(new, old));
+                found.extend(lost_data(name).filter(|_| !is_renamed));
             }
+            (ChangeKind::Changed, Some(old), Some(new)) => {
+                found.extend(immutable(&change, old, new));
+                found.extend(contradiction(&change, new));
+            }
+            _ => {}
         }
     }
     found
@@ -43,34 +44,59 @@ fn lost_data(name: &ObjectName) -> Option<UpgradeFinding> {
     has_data.then(|| finding(&DATA, name, UpgradeHold::No, message.to_owned()))
 }
 
-fn immutable(change: &ObjectChange) -> Option<UpgradeFinding> {
-    if let Some(field) = replaceable_field(&change.object, &change.fields) {
-        let message = format!("{field} cannot be changed: the object must be deleted and created again");
-        return Some(finding(&IMMUTABLE, &change.object, UpgradeHold::UnlessReplaced, message));
-    }
-    let field = change.fields.iter().find(|field| is_immutable(&change.object, field))?;
-    let message = format!("{} cannot be changed: the API server refuses it", field.path);
-    Some(finding(&IMMUTABLE, &change.object, UpgradeHold::Always, message))
+/// Reports whether a new object replaces an old one under another name, such as one with a hash.
+fn has_content_of(new: &Value, old: &Value) -> bool {
+    let keys = |object: &Value| -> BTreeSet<String> {
+        let parts =
+            ["data", "binaryData", "stringData"].into_iter().filter_map(|part| object[part].as_object());
+        parts.flat_map(|part| part.keys().cloned()).collect()
+    };
+    new["kind"] == old["kind"] && keys(new) == keys(old)
 }
 
-/// Reports whether the API server refuses the change of an object that operator-controller never replaces
-/// (docs/design/apply.md#immutable-fields).
-fn is_immutable(name: &ObjectName, change: &FieldChange) -> bool {
-    let is_below = |field: &str| {
-        change.path.strip_prefix(field).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+fn immutable(change: &ObjectChange, old: &Value, new: &Value) -> Option<UpgradeFinding> {
+    let name = &change.object;
+    let changes: Vec<_> = change.fields.iter().filter(|field| !is_default(name, field)).cloned().collect();
+    if let Some(field) = replaceable_field(name, &changes) {
+        // Another Service than one with an internal address is never replaced (docs/design/apply.md#immutable-fields).
+        let is_replaced = name.kind != "Service" || [old, new].iter().all(|one| has_internal_address(one));
+        let hold = if is_replaced { UpgradeHold::UnlessReplaced } else { UpgradeHold::Always };
+        let message = format!("{field} cannot be changed: the object must be deleted and created again");
+        return Some(finding(&IMMUTABLE, name, hold, message));
+    }
+    let field = changes.iter().find(|field| is_refused(name, field, old))?;
+    let message = if field.secret { "the data" } else { &field.path };
+    let message = format!("{message} cannot be changed: the API server refuses it");
+    Some(finding(&IMMUTABLE, name, UpgradeHold::Always, message))
+}
+
+fn has_internal_address(service: &Value) -> bool {
+    service["spec"]["type"].as_str().is_none_or(|kind| kind == "ClusterIP")
+}
+
+/// Reports whether the API server sets the same value where the field is absent.
+fn is_default(name: &ObjectName, change: &FieldChange) -> bool {
+    let value = |value: &Option<Value>, default: &str| {
+        value
+            .as_ref()
+            .map_or_else(|| default.to_owned(), |value| value.as_str().unwrap_or_default().to_owned())
     };
+    DEFAULTED.iter().any(|(kind, path, default)| {
+        name.kind == *kind
+            && change.path == *path
+            && value(&change.old, default) == value(&change.new, default)
+    })
+}
+
+/// Reports whether the API server refuses the change of an object that operator-controller never replaces.
+fn is_refused(name: &ObjectName, change: &FieldChange, old: &Value) -> bool {
+    let is_in = |part: &str| {
+        change.path.strip_prefix(part).is_some_and(|rest| !rest.starts_with(char::is_alphanumeric))
+    };
+    let is_content = ["data", "binaryData", "stringData"].into_iter().any(is_in);
     match (name.group.as_str(), name.kind.as_str()) {
-        ("apps", "StatefulSet") => change.path.strip_prefix("spec.").is_some_and(|rest| {
-            let part: String = rest.chars().take_while(|letter| letter.is_alphanumeric()).collect();
-            !OF_STATEFUL_SETS.contains(&part.as_str())
-        }),
-        ("", "PersistentVolumeClaim") => {
-            is_below("spec") && !is_below("spec.resources") && !is_below("spec.volumeAttributesClassName")
-        }
-        ("", "Secret") => is_below("type"),
-        ("storage.k8s.io", "StorageClass") => {
-            ["provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"].into_iter().any(is_below)
-        }
+        ("", "Secret") => is_in("type") || old["immutable"] == true && is_content,
+        ("", "ConfigMap") => old["immutable"] == true && is_content,
         _ => false,
     }
 }

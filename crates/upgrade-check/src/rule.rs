@@ -7,13 +7,15 @@ olm_finding::rules! {
     pub(crate) RULES: ();
 
     SETTINGS "UPGRADE-1" Error (()) "the new bundle can be installed with the settings of the old one"
-        "operator-controller refuses the upgrade with this message. Keep install modes and fields of the configuration."
+        "operator-controller refuses the upgrade of extensions with these settings. Keep install modes, and what they accept."
     STORED_OBJECTS "UPGRADE-2" Error (()) "custom resources that exist stay valid and whole"
         "Make the change in a new version of the API, and convert between both. An administrator can let it through with annotation crd-check."
     STORED_VERSIONS "UPGRADE-3" Error (()) "stored versions stay in spec.versions"
         "The API server refuses the CRD. Keep the version with served: false for some releases, and migrate the custom resources."
     IMMUTABLE "UPGRADE-4" Error (()) "fields that the API server never changes keep their values"
-        "Give the object another name, or leave the field as it was."
+        "Give the object another name, or leave the field as it was. An administrator can let some objects be replaced with annotation replace-immutable."
+    READABLE "UPGRADE-14" Error (()) "both bundles can be read"
+        "The upgrade is not checked: correct the reference of the image, or give all folders with --bundles."
     CLIENTS "UPGRADE-5" Warning (()) "clients of an API get what they expect"
         "Keep the default, and set the value in the operator. operator-controller holds the upgrade unless annotation crd-check lets it through."
     UNSERVED "UPGRADE-6" Warning (()) "served versions stay served"
@@ -30,6 +32,8 @@ olm_finding::rules! {
         "operator-controller sets the storage version last, when the webhook can answer. Until then the webhook of the old version must work."
     DEFAULTS "UPGRADE-12" Note (()) "no default of the API server contradicts the new content"
         "operator-controller removes the defaulted field. `kubectl apply` of the same object would be refused."
+    INSTALLED "UPGRADE-15" Note (()) "OLM v1 can install the old bundle"
+        "No extension upgrades from this bundle."
     PERMISSIONS "UPGRADE-13" Note (()) "no subject gains permissions"
         "Upgrades that wait for an approval list them."
 }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use olm_bundle::BundleContent;
-use olm_upgrade_check::{RenderedBundle, UpgradeFinding, UpgradeHold, check, check_objects, hold, rules};
+use olm_upgrade_check::{UpgradeFinding, UpgradeHold, check_bundles, check_objects, holds, rules};
 use serde_json::{Value, json};
 
 /// CRD with these versions, each `name`, and whether it is served and stored, with the schema of a field `size`.
@@ -136,17 +136,13 @@ fn versions_that_vanish_or_must_be_converted_are_found() {
 #[test]
 fn fields_that_never_change_and_contradicting_defaults_are_found() {
     let selector = |app: &str| deployment(json!({"selector": {"matchLabels": {"app": app}}}));
-    let stateful = |service: &str, replicas: u32| {
-        object("apps/v1", "StatefulSet", json!({"spec": {"serviceName": service, "replicas": replicas}}))
+    let secret = |kind: Value| object("v1", "Secret", json!({"type": kind}));
+    let map = |value: &str| object("v1", "ConfigMap", json!({"immutable": true, "data": {"key": value}}));
+    let service = |kind: &str, address: &str| {
+        object("v1", "Service", json!({"spec": {"type": kind, "clusterIP": address}}))
     };
-    let secret = |kind: &str| object("v1", "Secret", json!({"type": kind}));
-    let claim = |size: &str, class: &str| {
-        let resources = json!({"requests": {"storage": size}});
-        object(
-            "v1",
-            "PersistentVolumeClaim",
-            json!({"spec": {"storageClassName": class, "resources": resources}}),
-        )
+    let class = |policy: Value| {
+        object("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1, "preemptionPolicy": policy}))
     };
     let strategy = |kind: &str| deployment(json!({"strategy": {"type": kind}}));
     let refused = "cannot be changed: the API server refuses it";
@@ -154,15 +150,30 @@ fn fields_that_never_change_and_contradicting_defaults_are_found() {
     for (old, new, expected) in [
         (selector("a"), selector("b"), format!("UPGRADE-4 UnlessReplaced Deployment ns/lamp: spec.selector {replaced}")),
         (selector("a"), selector("a"), String::new()),
-        (stateful("a", 1), stateful("b", 1), format!("UPGRADE-4 Always StatefulSet ns/lamp: spec.serviceName {refused}")),
-        (stateful("a", 1), stateful("a", 2), String::new()),
-        (secret("Opaque"), secret("kubernetes.io/tls"), format!("UPGRADE-4 Always Secret ns/lamp: type {refused}")),
         (
-            claim("1Gi", "a"),
-            claim("1Gi", "b"),
-            format!("UPGRADE-4 Always PersistentVolumeClaim ns/lamp: spec.storageClassName {refused}"),
+            secret(json!("Opaque")),
+            secret(json!("kubernetes.io/tls")),
+            format!("UPGRADE-4 Always Secret ns/lamp: type {refused}"),
         ),
-        (claim("1Gi", "a"), claim("2Gi", "a"), String::new()),
+        // The API server sets it.
+        (object("v1", "Secret", json!({})), secret(json!("Opaque")), String::new()),
+        (class(json!("PreemptLowerPriority")), object("scheduling.k8s.io/v1", "PriorityClass", json!({"value": 1})), String::new()),
+        (
+            class(json!("PreemptLowerPriority")),
+            class(json!("Never")),
+            format!("UPGRADE-4 UnlessReplaced PriorityClass ns/lamp: preemptionPolicy {replaced}"),
+        ),
+        (map("a"), map("b"), format!("UPGRADE-4 Always ConfigMap ns/lamp: data.key {refused}")),
+        (
+            service("ClusterIP", "10.0.0.1"),
+            service("ClusterIP", "None"),
+            format!("UPGRADE-4 UnlessReplaced Service ns/lamp: spec.clusterIP {replaced}"),
+        ),
+        (
+            service("NodePort", "10.0.0.1"),
+            service("NodePort", "10.0.0.2"),
+            format!("UPGRADE-4 Always Service ns/lamp: spec.clusterIP {replaced}"),
+        ),
         (
             deployment(json!({})),
             strategy("Recreate"),
@@ -184,6 +195,12 @@ fn deleted_objects_with_data_are_found() {
     let message = "the new bundle does not have it: it is deleted with the old revision";
     assert_eq!(deleted("ConfigMap"), [format!("UPGRADE-7 No ConfigMap ns/lamp: {message}")]);
     assert_eq!(deleted("Service"), [""; 0]);
+    let named = |name: &str| {
+        let mut map = object("v1", "ConfigMap", json!({"data": {"key": "a"}}));
+        map["metadata"]["name"] = json!(name);
+        map
+    };
+    assert_eq!(found(&[named("lamp-1a")], &[named("lamp-2b")]), [""; 0], "renamed");
     let crd = found(&[with_size(integer())], &[]);
     assert_eq!(
         crd,
@@ -209,16 +226,10 @@ fn gained_permissions_are_found_dangerous_ones_apart() {
 }
 
 #[test]
-fn install_modes_and_platforms_that_are_lost_are_found() {
-    let any = bundle(&["AllNamespaces", "OwnNamespace"], json!({}), json!([]));
+fn platforms_that_are_lost_are_found() {
     let compared = |old: &BundleContent, new: &BundleContent| -> Vec<String> {
-        let side = |bundle| RenderedBundle { bundle, objects: &[] };
-        check(side(old), side(new)).iter().map(shown).collect()
+        check_bundles(old, new).iter().map(shown).collect()
     };
-    let lost = "UPGRADE-1 Always install mode OwnNamespace is no longer supported: extensions that use it stay on the old version";
-    assert_eq!(compared(&any, &bundle(&["AllNamespaces"], json!({}), json!([]))), [lost]);
-    assert_eq!(compared(&bundle(&["AllNamespaces"], json!({}), json!([])), &any), [""; 0]);
-
     let limited = |version: &str| bundle(&["AllNamespaces"], json!({}), maximum(version));
     let all = bundle(&["AllNamespaces"], json!({}), json!([]));
     let limit = "UPGRADE-9 No olm.maxOpenShiftVersion is now 4.9: it blocks upgrades of the cluster above it";
@@ -235,10 +246,56 @@ fn install_modes_and_platforms_that_are_lost_are_found() {
 }
 
 #[test]
-fn strictest_hold_decides() {
+fn holds_are_listed_without_repetitions() {
     let old = [with_size(integer()), deployment(json!({"selector": {"a": "b"}}))];
     let new = [with_size(json!({"type": "string"})), deployment(json!({"selector": {"a": "c"}}))];
-    assert_eq!(hold(&check_objects(&old, &new)), UpgradeHold::UnlessLive);
-    assert_eq!(hold(&[]), UpgradeHold::No);
-    assert_eq!(rules().count(), 13);
+    let expected = [UpgradeHold::UnlessReplaced, UpgradeHold::UnlessLive];
+    assert_eq!(holds(&check_objects(&old, &new)), expected.into());
+    assert!(holds(&[]).is_empty());
+    assert_eq!(rules().count(), 15);
+}
+
+#[test]
+fn crds_that_no_cluster_serves_or_that_are_renamed_are_found() {
+    let name = "CustomResourceDefinition lamps.example.com";
+    let beta = |crd: &Value| {
+        let mut crd = crd.clone();
+        crd["apiVersion"] = json!("apiextensions.k8s.io/v1beta1");
+        crd
+    };
+    let crd = with_size(integer());
+    assert_eq!(found(&[beta(&crd)], std::slice::from_ref(&crd)), [""; 0]);
+    let unserved = "apiextensions.k8s.io/v1beta1 is not served since Kubernetes 1.22";
+    assert_eq!(
+        found(std::slice::from_ref(&crd), &[beta(&crd)]),
+        [format!("UPGRADE-1 Always {name}: {unserved}")]
+    );
+    let named = |kind: &str| {
+        let mut crd = crd.clone();
+        crd["spec"]["names"] = json!({"kind": kind, "plural": "lamps"});
+        crd
+    };
+    let renamed = "spec.names.kind cannot be changed: the API server does not accept the new name";
+    assert_eq!(found(&[named("Lamp")], &[named("Light")]), [format!("UPGRADE-4 Always {name}: {renamed}")]);
+}
+
+#[test]
+fn change_of_a_version_that_is_not_listed_is_not_judged_by_existing_objects() {
+    let old = crd(&[("v1", true, true, integer()), ("v1alpha1", true, false, integer())]);
+    let text = json!({"type": "string"});
+    let new = crd(&[("v1", true, true, integer()), ("v1alpha1", false, false, text)]);
+    let found = check_objects(&[old], &[new]);
+    assert!(found.iter().all(|one| one.place.hold != UpgradeHold::UnlessLive), "{found:?}");
+    assert!(found.iter().any(|one| one.place.hold == UpgradeHold::UnlessWarn), "{found:?}");
+}
+
+#[test]
+fn roles_that_nothing_binds_and_webhooks_are_no_dangerous_permissions() {
+    let role = rights("", "secrets", "get").remove(0);
+    assert_eq!(found(&[deployment(json!({}))], &[deployment(json!({})), role]), [""; 0]);
+    let webhook = json!({"webhooks": [{"name": "a.example.com", "rules": [
+        {"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*"], "operations": ["*"]}]}]});
+    let webhook = object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", webhook);
+    let found = found(&[deployment(json!({}))], &[deployment(json!({})), webhook]);
+    assert!(found.len() == 1 && found[0].starts_with("UPGRADE-13"), "{found:?}");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +17,8 @@ use crate::package::CatalogPackage;
 
 /// Annotation of a bundle with the name of its package.
 const PACKAGE: &str = "operators.operatorframework.io.bundle.package.v1";
+/// Longest file with annotations that is read, in bytes.
+const MAX_ANNOTATIONS: u64 = 1 << 20;
 /// Deepest folder that is searched for bundles.
 const MAX_DEPTH: usize = 8;
 
@@ -25,7 +28,7 @@ pub(super) struct Bundles<'a> {
     /// Folders of the bundles by package, if they are not read from images.
     folders: Option<BTreeMap<String, Vec<PathBuf>>>,
     /// Package whose folders were read last, with the folder of each bundle.
-    named: (String, BTreeMap<String, PathBuf>),
+    named: (String, Folders),
 }
 
 impl<'a> Bundles<'a> {
@@ -65,10 +68,10 @@ impl<'a> Bundles<'a> {
             Some(folders) => {
                 if self.named.0 != package.name {
                     let folders = folders.get(&package.name).map_or(&[][..], Vec::as_slice);
-                    self.named = (package.name.clone(), names(folders));
+                    self.named = (package.name.clone(), Folders::new(folders)?);
                 }
-                let Some(folder) = self.named.1.get(bundle) else {
-                    return Ok(Err(format!("no folder of --bundles has bundle {bundle}")));
+                let Some(folder) = self.named.1.names.get(bundle) else {
+                    return Ok(Err(self.named.1.missing(bundle)));
                 };
                 read_bundle_dir(folder)
             }
@@ -87,13 +90,45 @@ impl<'a> Bundles<'a> {
     }
 }
 
-/// Folders by the name of their bundle. Faults of a folder matter only if an upgrade needs it: its name is not known.
-fn names(folders: &[PathBuf]) -> BTreeMap<String, PathBuf> {
-    let name = |folder: &PathBuf| {
-        let bundle = BundleContent::load(&read_bundle_dir(folder).ok()?).ok()?;
-        Some((bundle.name().to_owned(), folder.clone()))
-    };
-    folders.iter().filter_map(name).collect()
+/// Folders of the bundles of a package.
+#[derive(Default)]
+struct Folders {
+    /// By the name of the bundle.
+    names: BTreeMap<String, PathBuf>,
+    /// Faults of folders whose bundle is not known.
+    faults: Vec<String>,
+}
+
+impl Folders {
+    /// # Errors
+    /// Two folders have the same bundle.
+    fn new(folders: &[PathBuf]) -> Result<Self, CliError> {
+        let mut found = Self::default();
+        for folder in folders {
+            let bundle = read_bundle_dir(folder).map_err(|error| error.to_string()).and_then(|files| {
+                BundleContent::load(&files).map_err(|error| format!("{}: {error}", folder.display()))
+            });
+            match bundle {
+                Err(fault) => found.faults.push(fault),
+                Ok(bundle) => {
+                    if let Some(other) = found.names.insert(bundle.name().to_owned(), folder.clone()) {
+                        let (one, other) = (folder.display(), other.display());
+                        return Err(CliError::usage(format!(
+                            "bundle {} is in {other} and in {one}",
+                            bundle.name()
+                        )));
+                    }
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    fn missing(&self, bundle: &str) -> String {
+        let fault =
+            self.faults.first().map(|fault| format!("; a folder of its package cannot be read: {fault}"));
+        format!("no folder of --bundles has bundle {bundle}{}", fault.unwrap_or_default())
+    }
 }
 
 /// Bundle folders below a folder, sorted.
@@ -104,7 +139,7 @@ fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, session: &Sess
         return Ok(());
     }
     if depth > MAX_DEPTH {
-        return Err(CliError::at(folder.display(), format!("is more than {MAX_DEPTH} folders deep")));
+        return Ok(());
     }
     let failed = |error: std::io::Error| CliError::at(folder.display(), error);
     let entries: Result<Vec<_>, _> = fs::read_dir(folder).map_err(failed)?.collect();
@@ -121,7 +156,15 @@ fn collect(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, session: &Sess
 
 /// Package that the annotations of a bundle folder name. Empty if they cannot be read.
 fn package_of(folder: &Path) -> String {
-    let read = |name: &str| fs::read(folder.join("metadata").join(name)).ok();
+    let read = |name: &str| {
+        let path = folder.join("metadata").join(name);
+        // Neither a link, which may lead elsewhere, nor a pipe, which never ends.
+        let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+        let mut text = Vec::new();
+        let file = is_file.then(|| fs::File::open(&path).ok()).flatten()?;
+        file.take(MAX_ANNOTATIONS).read_to_end(&mut text).ok()?;
+        Some(text)
+    };
     let text = ["annotations.yaml", "annotations.yml"].iter().find_map(|name| read(name)).unwrap_or_default();
     let annotations = olm_yaml::from_slice(&text).unwrap_or_default();
     annotations["annotations"][PACKAGE].as_str().unwrap_or_default().to_owned()

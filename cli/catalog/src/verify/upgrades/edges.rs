@@ -59,8 +59,21 @@ impl Wanted {
         let offers = package.index.offers().filter(listed);
         match self.all {
             true => offers.collect(),
-            false => offers.max_by_key(|offer| offer.version().ok()).into_iter().collect(),
+            // The resolver prefers bundles that are not deprecated.
+            false => {
+                let offers: Vec<_> = offers.collect();
+                let newest = offers.iter().copied().max_by_key(|offer| offer.version().ok());
+                let preferred = offers.into_iter().filter(|offer| !offer.deprecated());
+                let preferred = preferred.max_by_key(|offer| offer.version().ok());
+                newest.into_iter().chain(preferred).collect()
+            }
         }
+    }
+
+    /// Versions of the package, if none is the wanted origin.
+    pub(super) fn missing_origin(&self, package: &CatalogPackage) -> Option<Vec<String>> {
+        let is_known = package.index.offers().any(|offer| self.is_origin(offer));
+        (!is_known).then(|| package.index.offers().filter_map(shown_version).collect())
     }
 
     fn is_origin(&self, offer: &Offer) -> bool {

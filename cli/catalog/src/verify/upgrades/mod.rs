@@ -10,20 +10,23 @@ mod compare;
 mod edges;
 mod output;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use olm_bundle::BundleContent;
 use olm_cli_core::error::CliError;
+use olm_cli_core::names::listed;
 use olm_cli_core::report::{ReportArgs, RuleList};
 use olm_cli_core::session::Session;
 use olm_cli_core::source::Access;
 use olm_finding::Level;
-use olm_upgrade_check::{UpgradeFinding, UpgradeHold, hold};
+use olm_upgrade_check::{UpgradeFinding, UpgradeHold, never_installed, unreadable};
 use serde::Serialize;
 
 use self::bundles::Bundles;
+use self::compare::ComparedUpgrade;
 pub use self::compare::compare as compare_bundles;
 use self::edges::{Edge, Wanted};
 use crate::package::CatalogPackage;
@@ -64,17 +67,18 @@ struct UpgradeVerification {
 
 /// Upgrade with its findings.
 #[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct CheckedEdge {
     package: String,
     from: String,
     to: String,
     channels: Vec<String>,
-    /// Whether operator-controller holds the upgrade.
-    hold: UpgradeHold,
+    /// Reasons for which operator-controller holds the upgrade.
+    holds: BTreeSet<UpgradeHold>,
+    /// Install modes in which it is refused, if not in all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refused_modes: Vec<&'static str>,
     findings: Vec<UpgradeFinding>,
-    /// Reason for which the upgrade is not checked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unchecked: Option<String>,
     /// File and line of the bundle in the catalog.
     #[serde(skip)]
     place: (Option<String>, Option<usize>),
@@ -83,7 +87,7 @@ struct CheckedEdge {
 /// Runs the checks, and prints their result.
 ///
 /// # Errors
-/// The catalog cannot be read, an upgrade cannot be checked, or there is an error among the findings.
+/// The catalog cannot be read, operator-controller holds an upgrade, or there is an error among the findings.
 pub(super) async fn run(
     source: String,
     packages: &[String],
@@ -100,18 +104,27 @@ pub(super) async fn run(
     let catalog = WholeCatalog::read(&source, packages, access, session).await?;
     WholeCatalog::require(&[(&source, &catalog)], packages)?;
     let mut bundles = Bundles::open(&args.bundles, &access.images, session)?;
-    let wanted = Wanted { all: args.all_edges, from: args.from };
+    let from = args.from.map(|from| from.trim_start_matches('v').to_owned());
+    let wanted = Wanted { all: args.all_edges, from };
     let mut upgrades = Vec::new();
+    if let Some(versions) =
+        catalog.packages.values().map(|package| wanted.missing_origin(package)).min().flatten()
+    {
+        let from = wanted.from.as_deref().unwrap_or_default();
+        let versions = listed(&versions);
+        return Err(CliError::no_candidate(format!(
+            "--from {from}: no package has this version; versions: {versions}"
+        )));
+    }
     for package in catalog.packages.values() {
-        let checked = check(package, &wanted, &mut bundles, session).await?;
+        let checked = check(package, &wanted, &mut bundles, report, session).await?;
         upgrades.extend(checked);
     }
     for checked in &mut upgrades {
-        checked.findings.retain(|finding| !report.ignores(finding.rule));
         checked.place = output::place(&source, catalog.bundle_origin(&checked.package, &checked.to))?;
     }
     let is_error = |finding: &UpgradeFinding| finding.level == Level::Error;
-    let is_bad = |checked: &CheckedEdge| checked.unchecked.is_some() || checked.findings.iter().any(is_error);
+    let is_bad = |checked: &CheckedEdge| !checked.holds.is_empty() || checked.findings.iter().any(is_error);
     let verification = UpgradeVerification {
         passed: !upgrades.iter().any(is_bad),
         catalog: source,
@@ -120,11 +133,7 @@ pub(super) async fn run(
         details: args.details,
     };
     report.print("UpgradeVerification", &verification, output::table, output::report, session)?;
-    match verification.upgrades.iter().any(|checked| checked.unchecked.is_some()) {
-        _ if verification.passed => Ok(()),
-        true => Err(CliError::operational("some upgrades are not checked, because a bundle cannot be read")),
-        false => Err(CliError::Findings),
-    }
+    if verification.passed { Ok(()) } else { Err(CliError::Findings) }
 }
 
 /// Checks the upgrades of a package. Each bundle is read once for all upgrades that lead to it.
@@ -132,6 +141,7 @@ async fn check(
     package: &CatalogPackage,
     wanted: &Wanted,
     bundles: &mut Bundles<'_>,
+    report: &ReportArgs,
     session: &Session,
 ) -> Result<Vec<CheckedEdge>, CliError> {
     let mut checked = Vec::new();
@@ -150,31 +160,34 @@ async fn check(
             }
         };
         let old = bundles.read(package, &edge.from, session).await?;
+        let ignores = |finding: &UpgradeFinding| report.ignores(finding.rule);
         let compared = match (old, new) {
-            (Ok(old), Ok(new)) => {
-                compare::compare(&old, &new).map_err(|why| format!("{} cannot be rendered: {why}", edge.from))
-            }
-            (Err(why), _) | (_, Err(why)) => Err(why),
+            (Ok(old), Ok(new)) => compare::compare(&old, &new, ignores)
+                .unwrap_or_else(|why| only(never_installed(why), ignores)),
+            (Err(why), _) | (_, Err(why)) => only(unreadable(why), ignores),
         };
         checked.push(CheckedEdge::new(&package.name, edge, compared));
     }
     Ok(checked)
 }
 
+/// Result with this finding only.
+fn only(finding: UpgradeFinding, ignores: impl Fn(&UpgradeFinding) -> bool) -> ComparedUpgrade {
+    let findings = if ignores(&finding) { Vec::new() } else { vec![finding] };
+    ComparedUpgrade { findings, ..ComparedUpgrade::default() }
+}
+
 impl CheckedEdge {
-    fn new(package: &str, edge: &Edge, compared: Result<Vec<UpgradeFinding>, String>) -> Self {
-        let (findings, unchecked) = match compared {
-            Ok(findings) => (findings, None),
-            Err(why) => (Vec::new(), Some(why)),
-        };
+    fn new(package: &str, edge: &Edge, compared: ComparedUpgrade) -> Self {
+        let ComparedUpgrade { findings, holds, refused_modes } = compared;
         Self {
             package: package.to_owned(),
             from: edge.from.clone(),
             to: edge.to.clone(),
             channels: edge.channels.clone(),
-            hold: hold(&findings),
+            holds,
+            refused_modes,
             findings,
-            unchecked,
             place: (None, None),
         }
     }

@@ -1,5 +1,6 @@
 //! Result of the checks of upgrades: table, documents, and the report for CI.
 
+use olm_api::text::one_line;
 use olm_cli_core::error::CliError;
 use olm_cli_core::output::{Table, counted};
 use olm_cli_core::report::{Case, RunReport, Spot, relative};
@@ -9,6 +10,9 @@ use olm_finding::{Finding, Level};
 use olm_upgrade_check::{UpgradeHold, rule_counts, rules};
 
 use super::{CheckedEdge, UpgradeVerification};
+
+/// Rule of an upgrade that is not checked.
+const READABLE: &str = "UPGRADE-14";
 
 /// File in the working directory and line of a bundle, if the catalog is a folder.
 ///
@@ -29,40 +33,37 @@ pub(super) fn table(verification: &UpgradeVerification) -> String {
     let UpgradeVerification { catalog, packages, upgrades, details, .. } = verification;
     if !upgrades.is_empty() {
         let mut table = Table::new(&["PACKAGE", "FROM", "TO", "UPGRADE", "FINDINGS"]);
-        upgrades
-            .iter()
-            .for_each(|one| table.row([&one.package, &one.from, &one.to, verdict(one), &summary(one)]));
+        upgrades.iter().for_each(|one| {
+            table.row([&one.package, &one.from, &one.to, &verdict(one), &rule_counts(&one.findings)])
+        });
         text = table.text() + "\n";
     }
     for one in upgrades.iter().filter(|one| *details && !one.findings.is_empty()) {
         text += &format!("{} -> {}\n", one.from, one.to);
-        for Finding { rule, level, place, message } in &one.findings {
-            text += &format!("  {} {}: {place}{message}\n", rule.id, level.name());
-            if place.hold != UpgradeHold::No {
-                text += &format!("    holds the upgrade {}\n", in_words(place.hold));
+        for finding in &one.findings {
+            text += &format!("  {}: {}\n", finding.level.name(), one_line(&finding.to_string()));
+            if finding.place.hold != UpgradeHold::No {
+                text += &format!("    holds the upgrade {}\n", in_words(finding.place.hold));
             }
         }
         text += "\n";
     }
-    let held = upgrades.iter().filter(|one| one.hold != UpgradeHold::No).count();
-    let unchecked = upgrades.iter().filter(|one| one.unchecked.is_some()).count();
-    text += &format!(
-        "{catalog}: {}, {}: {held} held",
-        counted(*packages, "package"),
-        counted(upgrades.len(), "upgrade")
-    );
-    if unchecked > 0 {
-        text += &format!(", {unchecked} not checked");
-    }
-    text + "\n"
+    let held = upgrades.iter().filter(|one| !one.holds.is_empty()).count();
+    let packages = counted(*packages, "package");
+    text + &format!("{catalog}: {packages}, {}: {held} held or refused\n", counted(upgrades.len(), "upgrade"))
 }
 
-fn verdict(one: &CheckedEdge) -> &'static str {
-    match (&one.unchecked, one.hold) {
-        (Some(_), _) => "not checked",
-        (None, UpgradeHold::No) => "possible",
-        (None, UpgradeHold::Always) => "refused",
-        (None, _) => "held",
+/// `possible`, `held` or `refused`, and the modes for which it is otherwise.
+fn verdict(one: &CheckedEdge) -> String {
+    let verdict = match one.holds.last() {
+        None if one.findings.iter().any(|finding| finding.rule.id == READABLE) => "not checked",
+        None => "possible",
+        Some(UpgradeHold::Always) => "refused",
+        Some(_) => "held",
+    };
+    match one.refused_modes.join(", ") {
+        modes if modes.is_empty() => verdict.to_owned(),
+        modes => format!("{verdict}, refused in {modes}"),
     }
 }
 
@@ -73,17 +74,11 @@ fn in_words(hold: UpgradeHold) -> &'static str {
         UpgradeHold::UnlessLive => {
             "unless annotation crd-check is Warn, or Live and all custom resources are valid"
         }
-        UpgradeHold::UnlessWarn => "unless annotation crd-check is Warn",
+        UpgradeHold::UnlessWarn => {
+            "unless annotation crd-check is Warn, or Live and no custom resources exist"
+        }
         UpgradeHold::Always => "always",
     }
-}
-
-/// `UPGRADE-2 (3), UPGRADE-13`
-fn summary(one: &CheckedEdge) -> String {
-    if let Some(why) = &one.unchecked {
-        return why.clone();
-    }
-    rule_counts(&one.findings)
 }
 
 /// A case for each upgrade.
@@ -95,7 +90,8 @@ pub(super) fn report(verification: &UpgradeVerification) -> RunReport {
             rule: found.rule,
             level: found.level,
             place: spot(),
-            message: format!("upgrade from {}: {}{}", one.from, found.place, found.message),
+            message: one_line(&format!("upgrade from {}: {}{}", one.from, found.place, found.message))
+                .into_owned(),
         };
         Case { suite: one.package.clone(), name, findings: one.findings.iter().map(finding).collect() }
     };

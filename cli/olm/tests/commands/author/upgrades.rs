@@ -34,16 +34,19 @@ async fn upgrades_are_checked_with_the_folders_of_their_bundles() {
     let ran = fixture.olm("verify catalog --upgrades --bundles operators").await;
     let table = "PACKAGE   FROM          TO            UPGRADE   FINDINGS\n\
                  lamp      lamp.v1.1.0   lamp.v1.2.0   held      UPGRADE-2\n\n\
-                 catalog: 1 package, 1 upgrade: 1 held\n";
+                 catalog: 1 package, 1 upgrade: 1 held or refused\n";
     assert_eq!((ran.code, ran.stdout.as_str()), (3, table), "{}", ran.stderr);
     let ran = fixture.olm("verify catalog --upgrades --bundles operators --all-edges --details").await;
-    let detail = "lamp.v1.1.0 -> lamp.v1.2.0\n  UPGRADE-2 error: CustomResourceDefinition lamps.x.example: v1: ^: required: \
-                  new required fields: [spec]\n    holds the upgrade unless annotation crd-check is Warn, or Live and all \
-                  custom resources are valid\n";
-    assert!(ran.stdout.contains(detail) && ran.stdout.contains("2 upgrades: 1 held"), "{}", ran.stdout);
+    let detail = "lamp.v1.1.0 -> lamp.v1.2.0\n  error: CustomResourceDefinition lamps.x.example: v1: ^: required: new required \
+                  fields: [spec] [UPGRADE-2]\n    holds the upgrade unless annotation crd-check is Warn, or Live and all custom \
+                  resources are valid\n";
+    assert!(
+        ran.stdout.contains(detail) && ran.stdout.contains("2 upgrades: 1 held or refused"),
+        "{}",
+        ran.stdout
+    );
     let ran = fixture.olm("verify catalog --upgrades --bundles operators --from 1.0.0 --all-edges").await;
-    let possible =
-        "lamp      lamp.v1.0.0   lamp.v1.1.0   possible   -\n\ncatalog: 1 package, 1 upgrade: 0 held\n";
+    let possible = "lamp      lamp.v1.0.0   lamp.v1.1.0   possible   -\n\ncatalog: 1 package, 1 upgrade: 0 held or refused\n";
     assert_eq!(ran.code, 0, "{}", ran.stderr);
     assert!(ran.stdout.ends_with(possible), "{:?}", ran.stdout);
     let ran = fixture.olm("verify catalog --upgrades --bundles operators --ignore UPGRADE-2").await;
@@ -58,8 +61,10 @@ async fn findings_of_upgrades_are_documents_and_reports() {
     let upgrade = &result["upgrades"][0];
     assert_eq!((&upgrade["from"], &upgrade["channels"][0]), (&"lamp.v1.1.0".into(), &"stable".into()));
     assert_eq!(upgrade["findings"][0]["rule"], "UPGRADE-2");
-    let hold = "unless crd-check is Warn, or Live and all custom resources are valid";
-    assert_eq!((&upgrade["hold"], &upgrade["findings"][0]["hold"]), (&hold.into(), &hold.into()));
+    assert_eq!(
+        (&upgrade["holds"][0], &upgrade["findings"][0]["hold"]),
+        (&"unlessLive".into(), &"unlessLive".into())
+    );
     let ran = fixture.olm("verify catalog --upgrades --bundles operators -o github").await;
     let annotation = "::error file=catalog/lamp/index.yaml,line=";
     assert!(
@@ -78,13 +83,21 @@ async fn upgrade_whose_bundle_is_missing_is_not_checked() {
     let fixture = fixture().await;
     std::fs::remove_dir_all(fixture.path("operators/lamp/b1")).unwrap();
     let ran = fixture.olm("verify catalog --upgrades --bundles operators").await;
-    assert_eq!(ran.code, 1, "{}", ran.stdout);
+    assert_eq!(ran.code, 3, "{}", ran.stdout);
+    assert!(ran.stdout.contains("not checked   UPGRADE-14"), "{}", ran.stdout);
+    let ran = fixture.olm("verify catalog --upgrades --bundles operators -o github").await;
+    assert!(ran.stdout.contains("no folder of --bundles has bundle lamp.v1.1.0"), "{}", ran.stdout);
+    fixture.write_bundle("operators/other/b2", 2);
+    let ran = fixture.olm("verify catalog --upgrades --bundles operators").await;
+    assert_eq!(ran.code, 2, "{}", ran.stdout);
     assert!(
-        ran.stdout.contains("not checked   no folder of --bundles has bundle lamp.v1.1.0"),
+        ran.stderr.contains("bundle lamp.v1.2.0 is in operators/lamp/b2 and in operators/other/b2"),
         "{}",
-        ran.stdout
+        ran.stderr
     );
-    assert!(ran.stderr.contains("some upgrades are not checked"), "{}", ran.stderr);
+    let ran = fixture.olm("verify catalog --upgrades --bundles operators --from 9.9.9").await;
+    assert_eq!(ran.code, 4, "{}", ran.stderr);
+    assert!(ran.stderr.contains("no package has this version; versions: 1.2.0"), "{}", ran.stderr);
 
     // Without folders, the images are pulled.
     let reference = |minor: u32| fixture.reference(&format!("team/lamp:v1.{minor}.0"));
