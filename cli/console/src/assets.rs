@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use std::sync::LazyLock;
 
-use olm_cli_catalog::graph_svg;
+use olm_cli_catalog::graph::svg;
 
 use super::app::App;
 
@@ -15,7 +15,7 @@ pub(super) static STYLE: LazyLock<Asset> = LazyLock::new(|| {
     Asset::new(
         "console.css",
         "text/css; charset=utf-8",
-        format!("{}{}", include_str!("assets/console.css"), graph_svg::RULES),
+        format!("{}{}", include_str!("assets/console.css"), svg::RULES),
     )
 });
 pub(super) static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {

@@ -3,10 +3,10 @@
 use axum::Extension;
 use axum::extract::{Path, Query, State};
 use maud::{Markup, PreEscaped, html};
-use olm_cli_catalog::graph::Graph;
-use olm_cli_catalog::graph_decision::DecisionInputs;
-use olm_cli_catalog::graph_hint::hint;
-use olm_cli_catalog::graph_svg::{View, svg};
+use olm_cli_catalog::graph::decision::DecisionInputs;
+use olm_cli_catalog::graph::hint::hint;
+use olm_cli_catalog::graph::svg::{View, svg};
+use olm_cli_catalog::graph::{Graph, Node};
 use olm_cli_catalog::package::CatalogPackage;
 use olm_cli_core::error::CliError;
 
@@ -94,8 +94,7 @@ fn form(catalog: &str, package: &CatalogPackage, state: &GraphState) -> Markup {
 
 fn drawing(catalog: &str, package: &CatalogPackage, state: &GraphState, graph: &Graph) -> Markup {
     let at = |state: GraphState| state.address(catalog, &package.name);
-    let link =
-        |node: &olm_cli_catalog::graph::Node| at(GraphState { bundle: node.bundle.clone(), ..state.clone() });
+    let link = |node: &Node| at(GraphState { bundle: node.bundle.clone(), ..state.clone() });
     let view = View { link: Some(&link), selected: given(&state.bundle), zoom: Some(state.zoom()) };
     let zoomed = |percent: usize| {
         at(GraphState { zoom: percent.clamp(ZOOM[0], ZOOM[2]).to_string(), ..state.clone() })

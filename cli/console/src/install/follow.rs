@@ -1,7 +1,8 @@
 //! Choice of the versions that an extension follows after its installation. Pure.
 
 use maud::{Markup, html};
-use olm_cli_catalog::graph_decision::{DecisionInputs, GraphDecision};
+use olm_cli_catalog::graph::GraphDecision;
+use olm_cli_catalog::graph::decision::DecisionInputs;
 use olm_cli_catalog::package::{CatalogPackage, shown_version};
 
 use super::form::{Errors, Values, value};

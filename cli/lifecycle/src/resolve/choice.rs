@@ -1,7 +1,7 @@
 //! Bundle that the controller would choose for an extension, for commands that use its content.
 
 use olm_api::ClusterExtension;
-use olm_cli_catalog::graph_decision::is_candidate;
+use olm_cli_catalog::graph::is_candidate;
 use olm_cli_catalog::suggested_namespace::SuggestedNamespace;
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_core::error::{CliError, Code};

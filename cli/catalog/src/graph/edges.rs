@@ -1,205 +1,17 @@
-//! `olm catalog graph`: shows the upgrade edges between the bundles of a package.
+//! Upgrade edges between the bundles of a package.
 //!
 //! The edges of v1 come from the successor test of the resolver. Classic OLM uses the same test, but offers only
 //! bundles on the replaces chain of a channel (docs/design/cli.md#classic-upgrade-graph).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::{Args, ValueEnum};
 use olm_cli_core::error::CliError;
-use olm_cli_core::output::Format;
-use olm_cli_core::session::Session;
-use olm_cli_core::source::SourceArgs;
-use olm_fbc::{Channel, Meta};
-use olm_resolve::{Indexing, Offer, UpgradeOrigin};
-use serde::Serialize;
+use olm_fbc::Channel;
+use olm_resolve::{Offer, UpgradeOrigin};
 
-use super::classic_chain::{chain, heads};
-use super::graph_decision::{DecisionInputs, GraphDecision};
-use super::graph_path::{Path, cut};
-use super::package::{CatalogPackage, read_single_package, shown_version};
-use super::{graph_svg, graph_text};
-
-/// First lines of the command's help.
-pub(super) const ABOUT: &str = "Draw the upgrade edges between the bundles of a package
-
-An edge leads from an installed bundle to each bundle that may follow it. The highest of these versions that is \
-not deprecated is chosen. A bundle is unreachable if no upgrade leads to it: in v1 if it has no incoming edge (the \
-lowest version is not marked), in classic OLM if it is not on the replaces chain of a channel. A bundle is skipped \
-if another entry skips it. Classic OLM does not offer a skipped bundle, v1 does.
-
---from shows the upgrade path of an installed bundle: its direct successors, the chosen one, and every upgrade \
-after that until there is none.";
-
-/// Arguments of `olm catalog graph`.
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  {olm} catalog graph ./catalog etcd
-  {olm} catalog graph ./catalog etcd --from etcdoperator.v0.9.0
-  {olm} catalog graph ./catalog etcd --channel alpha --semantics classic
-  {olm} catalog graph cluster/operatorhubio etcd --format svg > etcd.svg
-  {olm} catalog graph cluster/operatorhubio etcd --format mermaid > etcd.mmd")]
-pub struct GraphArgs {
-    #[command(flatten)]
-    source: SourceArgs,
-    /// Package name
-    #[arg(value_name = "PACKAGE")]
-    package: String,
-    /// Only the bundles and edges of this channel
-    #[arg(long, value_name = "CHANNEL")]
-    channel: Option<String>,
-    /// Mark the upgrade path of an extension that has this bundle, given by name or version
-    #[arg(long, value_name = "NAME")]
-    from: Option<String>,
-    /// Only the bundles from this one upwards, given by name or version
-    #[arg(long, value_name = "NAME")]
-    minimum_edge: Option<String>,
-    /// Upgrade rules to apply
-    #[arg(long, value_enum, default_value = "v1")]
-    semantics: Semantics,
-    /// Format of the drawing
-    #[arg(long, value_enum, default_value = "text", conflicts_with = "output")]
-    format: GraphFormat,
-    /// Print the graph as data; table is the same as --format text
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
-    output: Option<Format>,
-}
-
-/// Upgrade rules of an OLM generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Semantics {
-    /// Every edge of every selected channel
-    V1,
-    /// Only along the replaces chain of a channel
-    Classic,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum GraphFormat {
-    /// Lines of text
-    Text,
-    /// A Mermaid flowchart
-    Mermaid,
-    /// An SVG image
-    Svg,
-    /// JSON data
-    Json,
-}
-
-/// Runs the command.
-///
-/// # Errors
-/// The source cannot be read, or the package or channel does not exist.
-pub(crate) async fn run(args: GraphArgs, session: &mut Session) -> Result<(), CliError> {
-    let package = read_single_package(&args.source, &args.package, session).await?;
-    let mut graph = Graph::new(&package, args.channel.as_deref(), args.semantics)?;
-    if let Some(lowest) = &args.minimum_edge {
-        cut(&mut graph, lowest)?;
-    }
-    if let Some(installed) = &args.from {
-        graph.path = Some(Path::new(&graph, installed)?);
-        graph.decide(&package);
-    }
-    match (args.format, args.output) {
-        (GraphFormat::Mermaid, _) => session.output.text(&graph_text::mermaid(&[graph])),
-        (GraphFormat::Svg, _) => session.output.text(&graph_svg::svg(&graph, &graph_svg::View::default())),
-        (GraphFormat::Json, _) => session.output.result(Format::Json, KIND, &graph, graph_text::text),
-        (GraphFormat::Text, format) => {
-            session.output.result(format.unwrap_or(Format::Table), KIND, &graph, graph_text::text)
-        }
-    }
-}
-
-/// Mermaid flowchart of the upgrade edges in each package of `metas`.
-///
-/// # Errors
-/// An object does not match its schema.
-pub(crate) fn flowchart(catalog: &str, metas: &[Meta]) -> Result<String, CliError> {
-    let mut packages: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
-    for meta in metas.iter().filter(|meta| !meta.owner().is_empty()) {
-        packages.entry(meta.owner()).or_default().push(meta.blob.clone());
-    }
-    let graph = |(name, lines): (&str, Vec<Vec<u8>>)| {
-        let package = CatalogPackage::new(catalog, name, &lines, Indexing::default())?;
-        Graph::new(&package, None, Semantics::V1)
-    };
-    Ok(graph_text::mermaid(&packages.into_iter().map(graph).collect::<Result<Vec<_>, _>>()?))
-}
-
-const KIND: &str = "UpgradeGraph";
-
-/// Upgrade graph of a package.
-#[derive(Debug, Serialize)]
-pub struct Graph {
-    pub(super) catalog: String,
-    pub(super) package: String,
-    pub(super) semantics: Semantics,
-    /// Selected channel, if any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) channel: Option<String>,
-    /// Nodes by version, lowest first. Nodes without a valid version come before all others.
-    pub nodes: Vec<Node>,
-    /// Edges in the order of their start nodes, highest target first.
-    pub(super) edges: Vec<Edge>,
-    /// Errors in the catalog that remove edges.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub notes: Vec<String>,
-    /// Upgrade path of the bundle given with `--from`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub path: Option<Path>,
-    /// Choice of the v1 resolver, for the drawing.
-    #[serde(skip)]
-    pub decision: Option<GraphDecision>,
-}
-
-/// Bundle of the graph.
-#[derive(Debug, Clone, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Node {
-    /// Name of the bundle.
-    pub bundle: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) version: Option<String>,
-    pub(super) channels: Vec<String>,
-    /// Channels in which no entry follows this bundle.
-    pub(super) head_of: Vec<String>,
-    pub(super) deprecated: bool,
-    /// `true` if `skips` of another entry names the bundle, which does not prevent v1 from installing it
-    /// (docs/design/additions.md#skipped-versions).
-    pub(super) skipped: bool,
-    pub(super) unreachable: bool,
-    /// Property for which v1 refuses to install the bundle.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) refused: Option<String>,
-    /// Bundle that is chosen as upgrade. Absent if there is none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) next: Option<String>,
-    /// Bundles that this one may follow but that are not in the catalog.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) follows_absent: Vec<String>,
-}
-
-/// Allowed upgrade.
-#[derive(Debug, Serialize)]
-pub(crate) struct Edge {
-    pub(super) from: String,
-    pub(super) to: String,
-    /// Entries that allow the upgrade.
-    pub(super) by: Vec<EdgeRuleUse>,
-    /// `true` if it leads to a lower version. Chosen only if the installed bundle is deprecated or not in the
-    /// catalog.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) downgrade: bool,
-}
-
-/// Channel entry that creates an edge.
-#[derive(Debug, Clone, Serialize, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct EdgeRuleUse {
-    pub(super) channel: String,
-    /// `replaces`, `skips` or `skipRange`.
-    pub(super) rule: &'static str,
-}
+use super::model::{Edge, EdgeRuleUse, Graph, Node, Semantics};
+use crate::classic_chain::{chain, heads};
+use crate::package::{CatalogPackage, shown_version};
 
 /// Bundles and channels that the graph covers.
 struct Selection<'a> {
@@ -255,15 +67,6 @@ impl Graph {
             path: None,
             decision: None,
         })
-    }
-
-    /// Adds the resolver's choice for the start of the path, if the resolver applies the rules of the graph.
-    fn decide(&mut self, package: &CatalogPackage) {
-        let Some(path) = self.path.as_ref().filter(|_| self.semantics == Semantics::V1) else { return };
-        let version = package.version(&path.from).unwrap_or_default();
-        let installed = Some((path.from.as_str(), version.as_str()));
-        let inputs = DecisionInputs { channel: self.channel.as_deref(), version: None, installed };
-        self.decision = Some(GraphDecision::new(package, inputs));
     }
 }
 
@@ -399,8 +202,8 @@ mod tests {
     use std::sync::Arc;
 
     use olm_cli_core::source::DirectoryFolder;
-    use olm_fbc::SCHEMA_PACKAGE;
-    use olm_resolve::{Catalog, Installed, Request, ResolveError, Rules, UpgradePolicy, resolve};
+    use olm_fbc::{Meta, SCHEMA_PACKAGE};
+    use olm_resolve::{Catalog, Indexing, Installed, Request, ResolveError, Rules, UpgradePolicy, resolve};
 
     use super::*;
 

@@ -1,16 +1,15 @@
 //! Choice of the resolver for the drawing of an upgrade graph: the reason for each bundle, and the upgrade path.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use olm_cli_core::error::CliError;
 use olm_resolve::{
-    Catalog, Fate, FollowedEdge, Installed, OfferExplanation, Request, Rules, UpgradePolicy, explain,
+    Catalog, FollowedEdge, Installed, OfferExplanation, Request, Rules, UpgradePolicy, explain,
 };
 
-use super::graph::{EdgeRuleUse, Graph, Semantics};
-use super::graph_path::{Path, PathStep};
-use super::package::CatalogPackage;
+use super::model::{EdgeRuleUse, Graph, GraphDecision, Path, PathStep, Reason, Semantics};
+use crate::package::CatalogPackage;
 
 /// Request as in `spec.source.catalog` of an extension without annotations.
 #[derive(Debug, Clone, Copy, Default)]
@@ -21,25 +20,6 @@ pub struct DecisionInputs<'a> {
     pub version: Option<&'a str>,
     /// Name and version of the installed bundle.
     pub installed: Option<(&'a str, &'a str)>,
-}
-
-/// Choice of the resolver among the bundles of one catalog.
-#[derive(Debug)]
-pub struct GraphDecision {
-    /// Chosen bundle.
-    pub chosen: Option<String>,
-    /// Text of the resolver's error.
-    pub error: Option<String>,
-    /// Reason for each bundle.
-    pub(crate) reasons: BTreeMap<String, Reason>,
-}
-
-/// Reason why a bundle is chosen or not.
-#[derive(Debug)]
-pub(crate) struct Reason {
-    pub(crate) fate: Fate,
-    /// Sentence without its final period.
-    pub(crate) text: String,
 }
 
 impl GraphDecision {
@@ -61,16 +41,6 @@ impl Reason {
         let details = bundle.details.iter().map(|detail| format!("; {detail}"));
         Self { fate: bundle.fate, text: bundle.to_string() + &details.collect::<String>() }
     }
-
-    /// Reports whether the bundle is chosen, or only loses against a better one.
-    pub(crate) fn is_candidate(&self) -> bool {
-        is_candidate(self.fate)
-    }
-}
-
-/// Reports whether a bundle with this fate is chosen, or only loses against a better one.
-pub fn is_candidate(fate: Fate) -> bool {
-    matches!(fate, Fate::Chosen | Fate::Preference | Fate::Deprecated | Fate::Priority | Fate::Tie)
 }
 
 impl Graph {
@@ -83,6 +53,15 @@ impl Graph {
         graph.path = upgrade_path(package, inputs);
         graph.decision = Some(GraphDecision::new(package, inputs));
         Ok(graph)
+    }
+
+    /// Adds the resolver's choice for the start of the path, if the resolver applies the rules of the graph.
+    pub(super) fn decide(&mut self, package: &CatalogPackage) {
+        let Some(path) = self.path.as_ref().filter(|_| self.semantics == Semantics::V1) else { return };
+        let version = package.version(&path.from).unwrap_or_default();
+        let installed = Some((path.from.as_str(), version.as_str()));
+        let inputs = DecisionInputs { channel: self.channel.as_deref(), version: None, installed };
+        self.decision = Some(GraphDecision::new(package, inputs));
     }
 }
 

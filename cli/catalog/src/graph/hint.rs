@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use olm_cli_core::output::{counted, printable};
 
-use super::graph::{Graph, Node};
+use super::model::{Edge, Graph, Node};
 
 /// Most names in a line.
 const NAMED: usize = 4;
@@ -50,7 +50,7 @@ pub fn hint(graph: &Graph, node: &Node) -> String {
 }
 
 /// One line for each rule, such as `Follows by replaces: a.v1`.
-fn edges<'a>(verb: &str, edges: impl Iterator<Item = (&'a String, &'a super::graph::Edge)>) -> Vec<String> {
+fn edges<'a>(verb: &str, edges: impl Iterator<Item = (&'a String, &'a Edge)>) -> Vec<String> {
     let mut by_rule: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (other, edge) in edges {
         for by in &edge.by {

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use olm_cli_core::names::listed;
 use olm_cli_core::output::{counted, printable};
 
-use super::graph::{Edge, EdgeRuleUse, Graph, Node, Semantics};
-use super::graph_path::Path;
+use super::model::{Edge, EdgeRuleUse, Graph, Node, Path, Semantics};
 
 /// One paragraph per bundle, with the edges that start from it.
 pub(super) fn text(graph: &Graph) -> String {

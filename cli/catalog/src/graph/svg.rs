@@ -1,14 +1,13 @@
-//! Drawing of an upgrade graph as SVG (docs/design/cli.md#drawings-of-upgrade-graphs). [`super::graph_layout`] has the
+//! Drawing of an upgrade graph as SVG (docs/design/cli.md#drawings-of-upgrade-graphs). [`super::layout`] has the
 //! positions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use olm_cli_core::output::{printable, xml};
 
-use super::graph::{Graph, Node};
-use super::graph_hint::hint;
-use super::graph_layout::{Layout, Link, Rail, Rule, Wire, layout};
-use super::graph_path::Path;
+use super::hint::hint;
+use super::layout::{Layout, Link, Rail, Rule, Wire, layout};
+use super::model::{Graph, Node, Path};
 
 /// Height of a row in pixels, like all lengths here.
 const ROW: usize = 26;
@@ -375,7 +374,7 @@ fn short(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::{Edge, EdgeRuleUse, Semantics};
+    use crate::graph::model::{Edge, EdgeRuleUse, Semantics};
 
     const RULE_NAMES: [&str; 3] = ["replaces", "skips", "skipRange"];
 

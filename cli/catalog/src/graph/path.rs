@@ -5,35 +5,9 @@ use std::collections::BTreeSet;
 use olm_cli_core::error::CliError;
 use olm_cli_core::names::listed;
 use olm_version::quote;
-use serde::Serialize;
 
-use super::graph::{EdgeRuleUse, Graph, Node, Semantics};
-use super::package::similar;
-
-/// Upgrades that start from an installed bundle.
-#[derive(Debug, Serialize)]
-pub struct Path {
-    /// Name of the installed bundle.
-    pub from: String,
-    /// Direct successors, highest first.
-    pub(super) successors: Vec<String>,
-    /// Bundles that are installed in sequence if nothing else changes. Empty if there is no upgrade.
-    pub steps: Vec<PathStep>,
-    /// Reason for which the path ends although there is an edge.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stopped: Option<String>,
-}
-
-/// Upgrade of a [`Path`].
-#[derive(Debug, Serialize)]
-pub struct PathStep {
-    /// Name of the bundle that is installed next.
-    pub bundle: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) version: Option<String>,
-    /// Entries that allow the step.
-    pub(super) by: Vec<EdgeRuleUse>,
-}
+use super::model::{Graph, Node, Path, PathStep, Semantics};
+use crate::package::similar;
 
 impl Path {
     /// Computes the path from `installed`, the name or version of a bundle.
@@ -75,23 +49,6 @@ impl Path {
             current = next;
         }
         Ok(path)
-    }
-
-    /// Label of `bundle`: `installed`, or the number of the step that installs it.
-    pub(super) fn mark(&self, bundle: &str) -> Option<String> {
-        if self.from == bundle {
-            return Some("installed".to_owned());
-        }
-        let step = self.steps.iter().position(|step| step.bundle == bundle)?;
-        Some(format!("step {}", step + 1))
-    }
-
-    /// Reports whether the path has a direct step between the two bundles.
-    pub(super) fn has(&self, from: &str, to: &str) -> bool {
-        let all: Vec<_> = std::iter::once(self.from.as_str())
-            .chain(self.steps.iter().map(|step| step.bundle.as_str()))
-            .collect();
-        all.windows(2).any(|pair| pair == [from, to])
     }
 }
 
