@@ -14,13 +14,13 @@ use tokio::sync::{OnceCell, Semaphore};
 use super::catalog::Library;
 use super::extensions::Followers;
 use super::guard::Hosts;
-use super::install::{BundleCache, DETACHED};
+use super::install::BundleCache;
 use super::page::PageError;
 use super::users::Users;
 use super::visitor::{Identity, Keys};
 use super::{
     ConsoleArgs, apis, assets, catalog, changes, cluster, extensions, find, graph, guard, install, page,
-    rights, visitor,
+    rights, visit, visitor,
 };
 
 /// Limit of concurrent calls of [`Console::render`].
@@ -43,8 +43,8 @@ pub(crate) struct Console {
     pub(super) read_only: bool,
     /// Bundle of the install page.
     pub(super) bundles: BundleCache,
-    /// Bounds the work of [`install::detached`].
-    pub(super) detached: Arc<Semaphore>,
+    /// Bounds the work of [`visit::Visit::run`].
+    pub(super) visits: Arc<Semaphore>,
     /// Permit of the only check of OLM that runs.
     pub(super) check: Semaphore,
     /// Bounds [`Self::render`].
@@ -102,7 +102,7 @@ impl Console {
             identity,
             read_only: args.read_only,
             bundles: BundleCache::default(),
-            detached: Arc::new(Semaphore::new(DETACHED)),
+            visits: Arc::new(Semaphore::new(visit::CONCURRENT)),
             check: Semaphore::new(1),
             rendered: Arc::new(Semaphore::new(RENDERED)),
             followers: Arc::default(),

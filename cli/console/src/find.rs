@@ -1,8 +1,7 @@
 //! Search for packages and extensions from any page.
 
-use axum::Extension;
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::routing::get;
 use kube::ResourceExt;
 use maud::html;
@@ -13,7 +12,7 @@ use super::app::App;
 use super::catalog::{Found, encoded, find};
 use super::extensions::path;
 use super::page::{Page, PageError, Section};
-use super::visitor::Visitor;
+use super::visit::Visit;
 
 /// Limit of results of each kind.
 const SHOWN: usize = 20;
@@ -29,11 +28,7 @@ struct Request {
 }
 
 /// Extensions and packages that contain all words. What cannot be read is a note.
-async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Query(request): Query<Request>,
-) -> Result<Page, PageError> {
+async fn page(Visit { console, visitor }: Visit, Query(request): Query<Request>) -> Result<Page, PageError> {
     let words: Vec<String> = request.q.split_whitespace().map(str::to_lowercase).collect();
     let mut notes = Vec::new();
     let mut extensions = match visitor.cluster() {

@@ -1,7 +1,7 @@
 //! `olm console`: catalogs and extensions in the browser (docs/design/console.md).
 //!
-//! [`app`] composes the routes, [`guard`] checks every request, [`visitor`] knows the user, [`page`] is the frame of all
-//! pages. Each other module has the pages of one subject.
+//! [`app`] composes the routes, [`guard`] checks every request, [`visitor`] knows the user, [`visit`] is what handlers get, [`page`] is the frame
+//! of all pages. Each other module has the pages of one subject.
 
 mod apis;
 mod app;
@@ -16,11 +16,13 @@ mod graph;
 mod guard;
 mod in_cluster;
 mod install;
+mod markup;
 mod page;
 mod rights;
 #[cfg(test)]
 mod tests;
 mod users;
+mod visit;
 mod visitor;
 
 use std::io::ErrorKind;

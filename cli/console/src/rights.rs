@@ -1,8 +1,7 @@
 //! What the user may do with OLM, and the role that gives the rest (docs/design/console.md#rights).
 
-use axum::Extension;
 use axum::Router;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::routing::get;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::authorization::v1::ResourceAttributes;
@@ -19,8 +18,9 @@ use serde_json::{Value, json};
 
 use super::app::{App, Console};
 use super::extensions::cluster;
-use super::install::detached;
+use super::markup::badge;
 use super::page::{Page, PageError, Section, visible};
+use super::visit::Visit;
 use super::visitor::Visitor;
 
 /// Concurrent questions to the API server.
@@ -89,14 +89,11 @@ struct Answer {
 ///
 /// # Errors
 /// The console uses no cluster, or the API server does not answer.
-async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Query(request): Query<Request>,
-) -> Result<Page, PageError> {
-    let body =
-        detached(console, visitor, async move |console, visitor| body(console, visitor, &request).await);
-    Ok(Page::new(Section::None, "What you may do", body.await?))
+async fn page(visit: Visit, Query(request): Query<Request>) -> Result<Page, PageError> {
+    let page = visit.page(Section::None, "What you may do", async move |console, visitor| {
+        body(console, visitor, &request).await
+    });
+    page.await
 }
 
 async fn body(console: &Console, visitor: &Visitor, request: &Request) -> Result<Markup, CliError> {
@@ -213,8 +210,8 @@ fn markup(tasks: &[(&str, Vec<Answer>)], user: Option<&str>, namespace: &str, ro
                         tr {
                             th scope="row" { (task) }
                             td.state {
-                                @if missing.is_empty() { span.badge.good { span aria-hidden="true" { "✓" } " may" } }
-                                @else { span.badge.bad { span aria-hidden="true" { "✕" } " may not" } }
+                                @if missing.is_empty() { (badge("badge good", "✓", "may")) }
+                                @else { (badge("badge bad", "✕", "may not")) }
                             }
                             td {
                                 @for (number, answer) in missing.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Form that creates a custom resource: text, dry run on the API server, then the write.
 
-use axum::extract::{Path, Query, State};
+use axum::Form;
+use axum::extract::{Path, Query};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::{Extension, Form};
+use axum::response::Response;
 use maud::{Markup, html};
 use olm_cli_core::error::CliError;
 use olm_cli_core::object_access::ObjectAccess;
@@ -13,10 +13,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Api, examples, schema};
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::extensions::{cluster_of, object, trail};
-use crate::install::detached;
+use crate::markup::problem;
 use crate::page::{Page, PageError, Section, visible};
+use crate::visit::{Answer, Visit};
 use crate::visitor::Visitor;
 
 /// Longest text of the form, in bytes.
@@ -47,19 +48,17 @@ struct Checked {
 /// # Errors
 /// The extension has no such API, or the user may not read it.
 pub(super) async fn form(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path((name, crd)): Path<(String, String)>,
     Query(request): Query<Request>,
 ) -> Result<Page, PageError> {
-    let title = format!("Create {crd}");
-    let body = detached(console, visitor, async move |console, visitor| {
+    let page = visit.page(Section::Extensions, format!("Create {crd}"), async move |console, visitor| {
         let page = Sheet::read(console, visitor, &name, &crd).await?;
         let number = request.example.parse::<usize>().unwrap_or_default();
         let text = page.examples.get(number).or_else(|| page.examples.first()).map_or("", |(_, text)| text);
         Ok(page.markup(visitor, text, None, None))
     });
-    Ok(Page::new(Section::Extensions, title, body.await?))
+    page.await
 }
 
 /// Checks the custom resource, or creates it if it is the one that was checked.
@@ -67,36 +66,29 @@ pub(super) async fn form(
 /// # Errors
 /// The extension has no such API, or the API server refuses the write.
 pub(super) async fn apply(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path((name, crd)): Path<(String, String)>,
     Form(request): Form<Request>,
 ) -> Result<Response, PageError> {
-    let title = format!("Create {crd}");
-    let result = detached(console, visitor, async move |console, visitor| {
+    let answer = visit.answer(Section::Extensions, format!("Create {crd}"), async move |console, visitor| {
         let page = Sheet::read(console, visitor, &name, &crd).await?;
         let (checked, object) = page.check(console, visitor, &request.text).await?;
-        let shown = |problem| page.markup(visitor, &request.text, Some(&checked), problem);
+        let shown = |why| page.markup(visitor, &request.text, Some(&checked), why);
         if request.previewed.is_empty() {
-            return Ok(Err((StatusCode::OK, shown(None))));
+            return Ok(Answer::Page(StatusCode::OK, shown(None)));
         }
         if request.previewed != checked.digest {
             let why = "The text has changed since it was checked, so nothing was written. Check it again.";
-            return Ok(Err((StatusCode::CONFLICT, shown(Some(why)))));
+            return Ok(Answer::conflict(shown(Some(why))));
         }
         let (Ok(_), Some(object)) = (&checked.result, object) else {
-            return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, shown(None))));
+            return Ok(Answer::refused(shown(None)));
         };
         let cluster = cluster_of(visitor, &name)?;
         ObjectAccess::new(cluster, &console.session, false).create_new(&object).await?;
-        Ok(Ok(page.api.path(&name)))
+        Ok(Answer::Redirect(page.api.path(&name)))
     });
-    Ok(match result.await? {
-        Ok(address) => Redirect::to(&address).into_response(),
-        Err((status, body)) => {
-            Page::new(Section::Extensions, title, body).with_status(status).into_response()
-        }
-    })
+    answer.await
 }
 
 /// API with its examples.
@@ -159,20 +151,14 @@ impl Sheet {
         Ok(object)
     }
 
-    fn markup(
-        &self,
-        visitor: &Visitor,
-        text: &str,
-        checked: Option<&Checked>,
-        problem: Option<&str>,
-    ) -> Markup {
+    fn markup(&self, visitor: &Visitor, text: &str, checked: Option<&Checked>, why: Option<&str>) -> Markup {
         let (kind, address) = (&self.api.gvk.kind, format!("{}/create", self.api.path(&self.extension)));
         let head = html! {
             (trail(&self.extension))
             h1 { "Create " (kind) }
             p.soft { "The API server checks the object first. Nothing is stored before you press Create." }
-            @if let Some(problem) = problem { p.notice.bad role="alert" { (problem) } }
-            @if let Some(Err(why)) = checked.map(|checked| &checked.result) { p.notice.bad role="alert" { (why) } }
+            @if let Some(why) = why { (problem(why)) }
+            @if let Some(Err(why)) = checked.map(|checked| &checked.result) { (problem(why)) }
             @if self.examples.len() > 1 {
                 p.chips aria-label="Examples" {
                     @for (number, (name, _)) in self.examples.iter().enumerate() { a href=(format!("{address}?example={number}")) { (name) } }

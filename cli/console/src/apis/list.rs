@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use futures::{StreamExt, stream};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -20,12 +19,12 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Api, schema};
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::extensions::tab::{Tab, tabs};
 use crate::extensions::{age, cluster_of, cut, trail};
-use crate::install::detached;
+use crate::markup::badge;
 use crate::page::{Page, PageError, Section, visible};
-use crate::visitor::Visitor;
+use crate::visit::Visit;
 
 /// Limits of custom resources on the page of an API, and of each API in the list.
 const SHOWN: u32 = 200;
@@ -50,13 +49,8 @@ struct Found {
 ///
 /// # Errors
 /// There is no such extension, or the user may not list CRDs.
-pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Path(name): Path<String>,
-) -> Result<Page, PageError> {
-    let title = format!("APIs of {name}");
-    let body = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn page(visit: Visit, Path(name): Path<String>) -> Result<Page, PageError> {
+    let page = visit.page(Section::Extensions, format!("APIs of {name}"), async move |console, visitor| {
         let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
         let namespace = namespace(cluster, &name, session).await?;
         let all =
@@ -83,20 +77,15 @@ pub(super) async fn page(
             @if more > 0 { p.notice { "The extension has " (counted(more, "more API")) ", of which this page does not list the custom resources." } }
         }))
     });
-    Ok(Page::new(Section::Extensions, title, body.await?))
+    page.await
 }
 
 /// One API: its custom resources and the documentation of its fields.
 ///
 /// # Errors
 /// The extension has no such API, or the user may not read it.
-pub(super) async fn api(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Path((name, crd)): Path<(String, String)>,
-) -> Result<Page, PageError> {
-    let title = crd.clone();
-    let body = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn api(visit: Visit, Path((name, crd)): Path<(String, String)>) -> Result<Page, PageError> {
+    let page = visit.page(Section::Extensions, crd.clone(), async move |console, visitor| {
         let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
         let namespace = namespace(cluster, &name, session).await?;
         let api = Api::read(cluster, &name, &crd, session).await?;
@@ -114,7 +103,7 @@ pub(super) async fn api(
             (schema::markup(api.schema()))
         }))
     });
-    Ok(Page::new(Section::Extensions, title, body.await?))
+    page.await
 }
 
 /// Namespace of the extension.
@@ -217,7 +206,7 @@ fn state(status: &Value) -> Markup {
             _ => ("badge warn", "?", format!("Unknown whether {}", word.to_lowercase())),
         };
         return html! {
-            span class=(class) { span aria-hidden="true" { (icon) } " " (word) }
+            (badge(class, icon, &word))
             @if condition["status"] != "True" { " " (cut(&text(&condition["message"]))) }
         };
     }

@@ -5,8 +5,7 @@ use std::collections::HashSet;
 use std::io::Cursor;
 use std::sync::Arc;
 
-use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
@@ -16,9 +15,8 @@ use image::{ImageFormat, ImageReader, Limits};
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use crate::app::App;
 use crate::page::PageError;
-use crate::visitor::Visitor;
+use crate::visit::Visit;
 
 /// Largest encoded icon, in bytes.
 const SIZE_LIMIT: usize = 1 << 20;
@@ -63,8 +61,7 @@ pub(super) fn declared(object: &[u8]) -> Option<Icon> {
 /// # Errors
 /// The package has no icon that can be shown.
 pub(super) async fn serve(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    Visit { console, visitor }: Visit,
     Path((catalog, package)): Path<(String, String)>,
 ) -> Result<Response, PageError> {
     let content = console.library.content(&catalog, &console, &visitor).await?;

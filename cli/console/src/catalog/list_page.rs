@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use tokio::time::timeout;
@@ -14,8 +13,9 @@ use super::filter::{Choices, Filter, Installed};
 use super::library::Listed;
 use super::package_path;
 use super::results::results;
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::page::{Fragment, Page, PageError, Section};
+use crate::visit::Visit;
 use crate::visitor::Visitor;
 
 /// Time for the list of extensions. Without it, the page shows no installed packages.
@@ -26,8 +26,7 @@ const EXTENSIONS_DEADLINE: Duration = Duration::from_secs(3);
 /// # Errors
 /// The API server does not list its catalogs.
 pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    Visit { console, visitor }: Visit,
     Query(filter): Query<Filter>,
 ) -> Result<Response, PageError> {
     let (catalogs, installed) =

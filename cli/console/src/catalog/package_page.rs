@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use maud::{Markup, html};
 use olm_cli_catalog::bundle_details::BundleDetails;
 use olm_cli_catalog::facts::BundleFacts;
@@ -22,9 +21,10 @@ use super::package_tables::{apis, channels, requirements, side, versions};
 use super::results::icon;
 use super::summary::Summary;
 use super::{channel_select, encoded, is_pre_release, package_path, pre_release_mark};
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::extensions;
 use crate::page::{Page, PageError, Section};
+use crate::visit::Visit;
 use crate::visitor::Visitor;
 
 /// Time to read the arguments of operator-controller. Without them, it is assumed to refuse dependencies.
@@ -55,8 +55,7 @@ impl Choice {
 /// # Errors
 /// There is no such catalog, package, channel or version.
 pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    Visit { console, visitor }: Visit,
     Path((catalog, package)): Path<(String, String)>,
     Query(choice): Query<Choice>,
 ) -> Result<Page, PageError> {

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{Action, Request};
 use crate::extensions::{path, trail};
+use crate::markup::{problem, text_field, yaml_field};
 
 /// Form with the present configuration.
 pub(crate) fn form(extension: &ClusterExtension) -> Markup {
@@ -26,25 +27,11 @@ pub(crate) fn form(extension: &ClusterExtension) -> Markup {
 
 /// Controls of the form.
 pub(super) fn controls(request: &Request) -> Markup {
-    let text = |id: &str, label: &str, help: &str, value: &str, placeholder: &str| {
-        html! {
-            div.field {
-                label for=(id) { (label) }
-                input id=(id) type="text" name=(id) value=(value) placeholder=(placeholder) spellcheck="false" autocomplete="off"
-                    aria-describedby=(format!("{id}-help"));
-                p.soft id=(format!("{id}-help")) { (help) }
-            }
-        }
-    };
     html! {
         input type="hidden" name="generation" value=(request.generation);
-        (text("channels", "Channels", "Channels that upgrades come from, separated by commas. Empty: all channels", &request.channels, "all"))
-        (text("range", "Version range", "Upgrades stay within it: 1.2.3 for one version, 1.2.x, >=1.2, <2. Empty: any version", &request.range, "any"))
-        div.field {
-            label for="settings" { "Settings" }
-            textarea #settings name="settings" rows="8" spellcheck="false" aria-describedby="settings-help" { (request.settings) }
-            p.soft #settings-help { "Settings of the bundle (spec.config.inline), as YAML" }
-        }
+        (text_field("channels", "Channels", "Channels that upgrades come from, separated by commas. Empty: all channels", &request.channels, "all", None))
+        (text_field("range", "Version range", "Upgrades stay within it: 1.2.3 for one version, 1.2.x, >=1.2, <2. Empty: any version", &request.range, "any", None))
+        (yaml_field("settings", "Settings", &html! { "Settings of the bundle (spec.config.inline), as YAML" }, &request.settings, 8, None))
         button type="submit" { "Show plan" }
     }
 }
@@ -92,11 +79,11 @@ pub(super) fn changed(live: &ClusterExtension, desired: &ClusterExtension) -> St
 }
 
 /// Page for a form that describes no possible configuration.
-pub(super) fn refused(name: &str, request: &Request, problem: &str) -> Markup {
+pub(super) fn refused(name: &str, request: &Request, why: &str) -> Markup {
     html! {
         (trail(name))
         h1 { (Action::Configure.label()) " " (name) }
-        p.notice.bad role="alert" { (printable(problem)) }
+        (problem(&printable(why)))
         form.install method="get" action=(format!("{}/{}", path(name), Action::Configure.as_str())) { (controls(request)) }
     }
 }

@@ -1,9 +1,9 @@
 //! Handlers and markup of the pages.
 
-use axum::extract::{Path, Query, State};
+use axum::Form;
+use axum::extract::{Path, Query};
 use axum::http::StatusCode;
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::{Extension, Form};
+use axum::response::Response;
 use maud::{Markup, html};
 use olm_cli_core::error::{CliError, Code};
 
@@ -11,10 +11,12 @@ use super::configure;
 use super::difference::{attention_markup, objects, whole};
 use super::planned::Planned;
 use super::{Action, LATEST, REQUESTED, Request};
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::extensions::{cluster_of, path, trail};
-use crate::install::{detached, permissions};
+use crate::install::permissions;
+use crate::markup::problem;
 use crate::page::{Page, PageError, Section, visible, without_flags};
+use crate::visit::{Answer, Visit};
 use crate::visitor::Visitor;
 
 /// Limit of shown lines of a difference.
@@ -25,34 +27,30 @@ const LINES: usize = 3000;
 /// # Errors
 /// There is no such page, extension or target, or the cluster cannot be read.
 pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path((name, action)): Path<(String, String)>,
     Query(request): Query<Request>,
 ) -> Result<Response, PageError> {
     let action = known(&action)?;
-    let title = format!("{} {name}", action.label());
-    // Without a form, empty values would remove everything.
-    let has_no_form = action == Action::Configure && request.generation.is_empty();
-    let configuration = format!("{}/configuration", path(&name));
-    let result = detached(console, visitor, async move |console, visitor| {
-        cluster_of(visitor, &name)?;
-        if has_no_form {
-            return Ok(None);
-        }
-        Ok(Some(match plan(console, visitor, &name, action, &request).await? {
-            Ok(planned) => {
-                (StatusCode::OK, markup(console, visitor, &name, action, &request, &planned, None))
+    let answer = visit.answer(
+        Section::Extensions,
+        format!("{} {name}", action.label()),
+        async move |console, visitor| {
+            cluster_of(visitor, &name)?;
+            // Without a form, empty values would remove everything.
+            if action == Action::Configure && request.generation.is_empty() {
+                return Ok(Answer::Redirect(format!("{}/configuration", path(&name))));
             }
-            Err(refused) => refused,
-        }))
-    });
-    Ok(match result.await? {
-        None => Redirect::to(&configuration).into_response(),
-        Some((status, body)) => {
-            Page::new(Section::Extensions, title, body).with_status(status).into_response()
-        }
-    })
+            Ok(match plan(console, visitor, &name, action, &request).await? {
+                Ok(planned) => {
+                    let body = markup(console, visitor, &name, action, &request, &planned, None);
+                    Answer::Page(StatusCode::OK, body)
+                }
+                Err(refused) => refused,
+            })
+        },
+    );
+    answer.await
 }
 
 /// Plan of the change, else the page with the form of a configuration that is not possible.
@@ -65,7 +63,7 @@ async fn plan(
     name: &str,
     action: Action,
     request: &Request,
-) -> Result<Result<Planned, (StatusCode, Markup)>, CliError> {
+) -> Result<Result<Planned, Answer>, CliError> {
     let error = match Planned::read(console, visitor, name, action, request).await {
         Ok(planned) => return Ok(Ok(planned)),
         Err(error) => error,
@@ -76,7 +74,7 @@ async fn plan(
         return Err(error);
     }
     let body = configure::refused(name, request, &without_flags(&error.to_string()));
-    Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, body)))
+    Ok(Err(Answer::refused(body)))
 }
 
 /// Carries out the change if it is still the one that the user saw.
@@ -84,45 +82,44 @@ async fn plan(
 /// # Errors
 /// Errors of [`page`], or the API server refuses the write.
 pub(super) async fn apply(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path((name, action)): Path<(String, String)>,
     Form(request): Form<Request>,
 ) -> Result<Response, PageError> {
     let action = known(&action)?;
-    let title = format!("{} {name}", action.label());
-    let result = detached(console, visitor, async move |console, visitor| {
-        let planned = match plan(console, visitor, &name, action, &request).await? {
-            Ok(planned) => planned,
-            Err(refused) => return Ok(Err(refused)),
-        };
-        let shown = |why| markup(console, visitor, &name, action, &request, &planned, why);
-        if planned.digest() != request.previewed {
-            let why = "The plan has changed since it was shown, so nothing was written. Check the new plan.";
-            return Ok(Err((StatusCode::CONFLICT, shown(Some(why)))));
-        }
-        if !planned.endangered.is_empty() && request.confirm.trim() != name {
-            let why = "Nothing was written: type the name of the extension to delete its custom resources.";
-            return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, shown(Some(why)))));
-        }
-        if planned.refusal.is_some() || planned.is_unchanged {
-            return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, shown(None))));
-        }
-        let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
-        planned.write(cluster, None, session).await?;
-        // The extension may be gone before the browser asks for its page.
-        let kept = if request.keep_crds == "yes" { "?keep_crds=yes" } else { "" };
-        Ok(Ok(match action {
-            Action::Uninstall => format!("{}/uninstalled{kept}", path(&name)),
-            _ => path(&name),
-        }))
-    });
-    Ok(match result.await? {
-        Ok(address) => Redirect::to(&address).into_response(),
-        Err((status, body)) => {
-            Page::new(Section::Extensions, title, body).with_status(status).into_response()
-        }
-    })
+    let answer = visit.answer(
+        Section::Extensions,
+        format!("{} {name}", action.label()),
+        async move |console, visitor| {
+            let planned = match plan(console, visitor, &name, action, &request).await? {
+                Ok(planned) => planned,
+                Err(refused) => return Ok(refused),
+            };
+            let shown = |why| markup(console, visitor, &name, action, &request, &planned, why);
+            if planned.digest() != request.previewed {
+                let why =
+                    "The plan has changed since it was shown, so nothing was written. Check the new plan.";
+                return Ok(Answer::conflict(shown(Some(why))));
+            }
+            if !planned.endangered.is_empty() && request.confirm.trim() != name {
+                let why =
+                    "Nothing was written: type the name of the extension to delete its custom resources.";
+                return Ok(Answer::refused(shown(Some(why))));
+            }
+            if planned.refusal.is_some() || planned.is_unchanged {
+                return Ok(Answer::refused(shown(None)));
+            }
+            let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
+            planned.write(cluster, None, session).await?;
+            // The extension may be gone before the browser asks for its page.
+            let kept = if request.keep_crds == "yes" { "?keep_crds=yes" } else { "" };
+            Ok(Answer::Redirect(match action {
+                Action::Uninstall => format!("{}/uninstalled{kept}", path(&name)),
+                _ => path(&name),
+            }))
+        },
+    );
+    answer.await
 }
 
 /// Page after an uninstallation, which exists whether the extension is gone or not.
@@ -130,13 +127,11 @@ pub(super) async fn apply(
 /// # Errors
 /// The name is invalid, or the cluster cannot be read.
 pub(super) async fn uninstalled(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path(name): Path<String>,
     Query(request): Query<Request>,
 ) -> Result<Page, PageError> {
-    let title = format!("Uninstalling {name}");
-    let body = detached(console, visitor, async move |console, visitor| {
+    let page = visit.page(Section::Extensions, format!("Uninstalling {name}"), async move |console, visitor| {
         let cluster = cluster_of(visitor, &name)?;
         let left = cluster.find_extension(&name, &console.session).await?;
         let kept = request.keep_crds == "yes";
@@ -160,7 +155,7 @@ pub(super) async fn uninstalled(
             p { a href="/extensions" { "All extensions" } }
         })
     });
-    Ok(Page::new(Section::Extensions, title, body.await?))
+    page.await
 }
 
 fn known(action: &str) -> Result<Action, PageError> {
@@ -174,17 +169,17 @@ fn markup(
     action: Action,
     request: &Request,
     planned: &Planned,
-    problem: Option<&str>,
+    why: Option<&str>,
 ) -> Markup {
     let address = format!("{}/{}", path(name), action.as_str());
     let head = html! {
         (trail(name))
         h1 { (action.label()) " " (name) }
-        @if let Some(problem) = problem { p.notice.bad role="alert" { (problem) } }
+        @if let Some(why) = why { (problem(why)) }
         @for fact in &planned.facts { p { (fact) } }
     };
     let plan = html! {
-        @if let Some(refusal) = &planned.refusal { p.notice.bad role="alert" { (without_flags(refusal)) } }
+        @if let Some(refusal) = &planned.refusal { (problem(&without_flags(refusal))) }
         @for warning in &planned.warnings { p.notice { (without_flags(warning)) } }
         (attention_markup(&planned.attention()))
         h2 { "Plan" }

@@ -1,9 +1,8 @@
 //! Form that adds a ClusterCatalog: manifest and dry run first, then the write.
 
-use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::{Extension, Form};
+use axum::Form;
+use axum::extract::Query;
+use axum::response::Response;
 use maud::{Markup, html};
 use olm_api::ClusterCatalog;
 use olm_catalog_server::http::route::name_problems;
@@ -14,10 +13,11 @@ use olm_cli_core::output;
 use serde::Deserialize;
 
 use super::ADD;
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::extensions::cluster;
-use crate::install::detached;
+use crate::markup::{manifest, problem, text_field};
 use crate::page::{Page, PageError, Section, visible};
+use crate::visit::{Answer, Visit};
 use crate::visitor::Visitor;
 
 /// Query of the form, and form of the write.
@@ -46,12 +46,8 @@ struct Checked {
 ///
 /// # Errors
 /// The console uses no cluster.
-pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Query(request): Query<Request>,
-) -> Result<Page, PageError> {
-    let body = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn page(visit: Visit, Query(request): Query<Request>) -> Result<Page, PageError> {
+    let page = visit.page(Section::Catalogs, "Add a catalog", async move |console, visitor| {
         cluster(visitor)?;
         let checked = match request.preview.is_empty() {
             true => None,
@@ -59,42 +55,27 @@ pub(super) async fn page(
         };
         Ok(markup(console, visitor, &request, checked.as_ref(), None))
     });
-    Ok(Page::new(Section::Catalogs, "Add a catalog", body.await?))
+    page.await
 }
 
 /// Creates the catalog if it is the one that the user saw.
 ///
 /// # Errors
 /// The console uses no cluster, or the API server refuses the write.
-pub(super) async fn apply(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Form(request): Form<Request>,
-) -> Result<Response, PageError> {
-    let result = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn apply(visit: Visit, Form(request): Form<Request>) -> Result<Response, PageError> {
+    let answer = visit.answer(Section::Catalogs, "Add a catalog", async move |console, visitor| {
         let checked = request.check(console, visitor).await?;
         if checked.digest() != request.previewed {
             let why = "The form has changed since the preview, so nothing was written. Check it again.";
-            return Ok(Err((
-                StatusCode::CONFLICT,
-                markup(console, visitor, &request, Some(&checked), Some(why)),
-            )));
+            return Ok(Answer::conflict(markup(console, visitor, &request, Some(&checked), Some(why))));
         }
         if checked.problem.is_some() {
-            return Ok(Err((
-                StatusCode::UNPROCESSABLE_ENTITY,
-                markup(console, visitor, &request, Some(&checked), None),
-            )));
+            return Ok(Answer::refused(markup(console, visitor, &request, Some(&checked), None)));
         }
         write(cluster(visitor)?, &checked.catalog, None, &console.session).await?;
-        Ok(Ok(()))
+        Ok(Answer::Redirect("/catalogs".to_owned()))
     });
-    Ok(match result.await? {
-        Ok(()) => Redirect::to("/catalogs").into_response(),
-        Err((status, body)) => {
-            Page::new(Section::Catalogs, "Add a catalog", body).with_status(status).into_response()
-        }
-    })
+    answer.await
 }
 
 impl Request {
@@ -160,37 +141,25 @@ fn markup(
     visitor: &Visitor,
     request: &Request,
     checked: Option<&Checked>,
-    problem: Option<&str>,
+    why: Option<&str>,
 ) -> Markup {
-    let field = |name: &str, label: &str, help: &str, value: &str, placeholder: &str| {
-        html! {
-            div.field {
-                label for=(name) { (label) }
-                input id=(name) type="text" name=(name) value=(value) placeholder=(placeholder) spellcheck="false" autocomplete="off"
-                    aria-describedby=(format!("{name}-help"));
-                p.soft id=(format!("{name}-help")) { (help) }
-            }
-        }
-    };
     let ready = checked.filter(|checked| checked.problem.is_none());
     html! {
         p.trail { a href="/catalogs" { "Catalogs" } }
         h1 { "Add a catalog" }
-        @if let Some(problem) = problem { p.notice.bad role="alert" { (problem) } }
+        @if let Some(why) = why { (problem(why)) }
         @if let Some(why) = checked.and_then(|checked| checked.problem.as_ref()) {
-            (visible(&html! { p.notice.bad role="alert" { (why) } }))
+            (visible(&problem(why)))
         }
         form.install method="get" action=(ADD) {
-            (field("name", "Name", "Name of the ClusterCatalog", &request.name, "such as operatorhubio"))
-            (field("image", "Image", "Catalog image with a tag or a digest", &request.image, "such as quay.io/operatorhubio/catalog:latest"))
-            (field("poll", "Poll interval in minutes", "How often catalogd looks for new content of the tag. Empty: only on request", &request.poll, "never"))
-            (field("priority", "Priority", "If several catalogs offer a package, the highest priority wins", &request.priority, "0"))
+            (text_field("name", "Name", "Name of the ClusterCatalog", &request.name, "such as operatorhubio", None))
+            (text_field("image", "Image", "Catalog image with a tag or a digest", &request.image, "such as quay.io/operatorhubio/catalog:latest", None))
+            (text_field("poll", "Poll interval in minutes", "How often catalogd looks for new content of the tag. Empty: only on request", &request.poll, "never", None))
+            (text_field("priority", "Priority", "If several catalogs offer a package, the highest priority wins", &request.priority, "0", None))
             button type="submit" name="preview" value="yes" { "Preview" }
         }
         @if let Some(checked) = ready {
-            h2 { "Manifest" }
-            pre #manifest tabindex="0" role="region" aria-label="Manifest" { (checked.yaml) }
-            button.quiet type="button" data-copy="manifest" hidden { "Copy" }
+            (manifest(&checked.yaml))
             @if !console.read_only {
                 form method="post" action=(ADD) {
                     (visitor.csrf_field())

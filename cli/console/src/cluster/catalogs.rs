@@ -1,8 +1,7 @@
 //! Page with the ClusterCatalogs.
 
-use axum::Extension;
-use axum::extract::{Path, Query, State};
-use axum::response::{IntoResponse, Redirect, Response};
+use axum::extract::{Path, Query};
+use axum::response::Response;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use maud::{Markup, html};
@@ -16,11 +15,12 @@ use olm_version::quote;
 use serde::Deserialize;
 
 use super::ADD;
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::catalog::encoded;
 use crate::extensions::{age, cluster};
-use crate::install::detached;
+use crate::markup::badge;
 use crate::page::{Page, PageError, Section, visible};
+use crate::visit::{Answer, Visit};
 use crate::visitor::Visitor;
 
 /// Characters of a digest that are shown.
@@ -38,12 +38,8 @@ pub(super) struct Shown {
 ///
 /// # Errors
 /// The console uses no cluster, or the API server does not list the catalogs.
-pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Query(shown): Query<Shown>,
-) -> Result<Page, PageError> {
-    let body = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn page(visit: Visit, Query(shown): Query<Shown>) -> Result<Page, PageError> {
+    let page = visit.page(Section::Catalogs, "Catalogs", async move |console, visitor| {
         let mut catalogs = cluster(visitor)?.catalogs(&console.session).await?;
         catalogs.sort_by_key(|catalog| (std::cmp::Reverse(priority(catalog)), catalog.name_any()));
         Ok(visible(&html! {
@@ -57,19 +53,15 @@ pub(super) async fn page(
             div.cards { @for catalog in &catalogs { (card(catalog, console, visitor)) } }
         }))
     });
-    Ok(Page::new(Section::Catalogs, "Catalogs", body.await?))
+    page.await
 }
 
 /// Makes catalogd check the image again.
 ///
 /// # Errors
 /// There is no such catalog, or the API server refuses the write.
-pub(super) async fn refresh(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Path(name): Path<String>,
-) -> Result<Response, PageError> {
-    let address = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn refresh(visit: Visit, Path(name): Path<String>) -> Result<Response, PageError> {
+    let answer = visit.answer(Section::Catalogs, "Catalogs", async move |console, visitor| {
         let unknown = || CliError::no_candidate(format!("there is no ClusterCatalog {}", quote(&name)));
         if !name_problems(&name).is_empty() {
             return Err(unknown());
@@ -80,9 +72,9 @@ pub(super) async fn refresh(
             return Err(CliError::findings("the catalog is disabled, or its image is named by a digest"));
         }
         request_refresh(cluster, &name, &console.session).await?;
-        Ok(format!("/catalogs?refreshed={}", encoded(&name)))
+        Ok(Answer::Redirect(format!("/catalogs?refreshed={}", encoded(&name))))
     });
-    Ok(Redirect::to(&address.await?).into_response())
+    answer.await
 }
 
 fn priority(catalog: &ClusterCatalog) -> i32 {
@@ -124,7 +116,7 @@ fn card(catalog: &ClusterCatalog, console: &Console, visitor: &Visitor) -> Marku
     let now = Timestamp::now();
     html! {
         section.card aria-labelledby=(format!("catalog-{name}")) {
-            h2 id=(format!("catalog-{name}")) { (name) " " span class=(class) { span aria-hidden="true" { (icon) } " " (word) } }
+            h2 id=(format!("catalog-{name}")) { (name) " " (badge(class, icon, word)) }
             @if let Some(problem) = problem {
                 p.message { strong { (problem.reason) ". " } (problem.message) }
             }

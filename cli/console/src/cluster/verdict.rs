@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use axum::Extension;
-use axum::extract::State;
 use maud::{Markup, html};
 use olm_api::cluster_upgrade_status::VerdictResult;
 use olm_cli_core::error::CliError;
@@ -12,11 +10,10 @@ use olm_cli_lifecycle::cluster_check::{NextVersion, next_version};
 use olm_cli_system::doctor::{self, Advice};
 use tokio::time::timeout;
 
-use crate::app::App;
 use crate::extensions::{cluster, path, verdict_class};
-use crate::install::detached;
+use crate::markup::badge;
 use crate::page::{Page, PageError, Section, visible, without_flags};
-use crate::visitor::Visitor;
+use crate::visit::Visit;
 
 /// Time for a check of OLM.
 const CHECK: Duration = Duration::from_secs(60);
@@ -25,11 +22,8 @@ const CHECK: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// The console uses no cluster, or the platform cannot be read.
-pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-) -> Result<Page, PageError> {
-    let body = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn page(visit: Visit) -> Result<Page, PageError> {
+    let page = visit.page(Section::Cluster, "Cluster", async move |console, visitor| {
         let found = next_version(cluster(visitor)?, visitor.access(), &console.session).await?;
         Ok(visible(&html! {
             h1 { "Cluster" }
@@ -39,18 +33,15 @@ pub(super) async fn page(
             p.actions { a.button href="/cluster/findings" { "Check OLM now" } }
         }))
     });
-    Ok(Page::new(Section::Cluster, "Cluster", body.await?))
+    page.await
 }
 
 /// Findings of `olm doctor`. Only one check runs at a time.
 ///
 /// # Errors
 /// The console uses no cluster, it cannot be read in time, or another check runs.
-pub(super) async fn findings(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-) -> Result<Page, PageError> {
-    let body = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn findings(visit: Visit) -> Result<Page, PageError> {
+    let page = visit.page(Section::Cluster, "Health of OLM", async move |console, visitor| {
         let cluster = cluster(visitor)?;
         let busy = || CliError::operational("another check of OLM runs: try again when it has ended");
         let _permit = console.check.try_acquire().map_err(|_| busy())?;
@@ -59,7 +50,7 @@ pub(super) async fn findings(
         let (found, unreadable) = timeout(CHECK, findings).await.map_err(|_| late())??;
         Ok(visible(&findings_markup(&found, &unreadable)))
     });
-    Ok(Page::new(Section::Cluster, "Health of OLM", body.await?))
+    page.await
 }
 
 /// Class, icon and word of the verdict. Objects that the next version does not serve speak against an upgrade, too.
@@ -87,7 +78,7 @@ fn verdict(found: &NextVersion) -> Markup {
                     Some(next) => { "Upgrade of " (found.current) " to " (next) ": " },
                     None => { "Upgrade of " (found.current) ": " },
                 }
-                span class=(class) { span aria-hidden="true" { (icon) } " " (word) }
+                (badge(class, icon, word))
             }
             @if found.upgradeable != "True" { p.message { (found.message) } }
             @if rows.is_empty() { p.soft { "No installed bundle declares a limit for the version of the cluster." } } @else {
@@ -132,7 +123,7 @@ fn findings_markup(found: &[Advice], unreadable: &[String]) -> Markup {
         @for one in found {
             @let (class, icon) = match one.level { "error" => ("badge bad", "✕"), "warning" => ("badge warn", "!"), _ => ("badge", "i") };
             section.card.finding {
-                h2 { span class=(class) { span aria-hidden="true" { (icon) } " " (one.level) } " " (one.object) }
+                h2 { (badge(class, icon, one.level)) " " (one.object) }
                 p { strong { (one.problem) "." } }
                 p.message { (without_flags(&one.message)) }
                 p { strong { "What to do. " } (one.remedy) "." }

@@ -15,9 +15,8 @@ use olm_cli_core::source::ClusterConnection;
 use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 
-use crate::app::Console;
 use crate::page::PageError;
-use crate::visitor::Visitor;
+use crate::visit::Visit;
 
 /// Limit of requests that follow the cluster at the same time.
 const MAX_FOLLOWERS: usize = 32;
@@ -72,15 +71,14 @@ impl Query {
     /// Too many requests follow the cluster.
     pub(super) async fn wait(
         &self,
-        console: &Console,
-        visitor: &Visitor,
+        visit: &Visit,
         cluster: &ClusterConnection,
         name: Option<&str>,
     ) -> Result<Option<Permit>, PageError> {
         if !self.is_fragment() {
             return Ok(None);
         }
-        let permit = Arc::clone(&console.followers).enter(visitor.user_name())?;
+        let permit = Arc::clone(&visit.console.followers).enter(visit.visitor.user_name())?;
         if let Some(seen) = Seen::parse(&self.seen) {
             // The end of the time is not an error.
             let _ = timeout(MAX_WAIT, seen.change(cluster, name)).await;

@@ -1,7 +1,6 @@
 //! Page with all extensions of the cluster.
 
-use axum::Extension;
-use axum::extract::{self, State};
+use axum::extract;
 use axum::response::{IntoResponse, Response};
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
@@ -14,10 +13,8 @@ use super::list::{Filter, Group, reason};
 use super::tree::{age, health, held_by};
 use super::verdict::Upgradeable;
 use super::{cluster, path};
-use crate::app::App;
-use crate::install::detached;
 use crate::page::{Fragment, Page, PageError, Section, visible};
-use crate::visitor::Visitor;
+use crate::visit::Visit;
 
 /// Limit of extensions that are named as waiting for the user.
 const WAITING: usize = 3;
@@ -39,14 +36,13 @@ const COLUMNS: [(&str, &str); 8] = [
 /// # Errors
 /// The console uses no cluster, or the API server does not list the extensions.
 pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     extract::Query(query): extract::Query<follow::Query>,
     extract::Query(filter): extract::Query<Filter>,
 ) -> Result<Response, PageError> {
-    let permit = query.wait(&console, &visitor, cluster(&visitor)?, None).await?;
+    let permit = query.wait(&visit, cluster(&visit.visitor)?, None).await?;
     let of_list = filter.clone();
-    let listed = detached(console, visitor, async move |console, visitor| {
+    let listed = visit.run(async move |console, visitor| {
         let _permit = permit;
         let (cluster, session) = (cluster(visitor)?, &console.session);
         let seen = Seen::now(cluster, None, session).await?;

@@ -40,9 +40,8 @@ pub(super) fn routes() -> Router<App> {
     for tab in Tab::ALL.into_iter().filter(|tab| *tab != Tab::Apis) {
         let slash = if tab.segment().is_empty() { "" } else { "/" };
         let path = format!("/extensions/{{name}}{slash}{}", tab.segment());
-        let page = async move |state, visitor, path, query, selected| {
-            page::page(tab, state, visitor, path, query, selected).await
-        };
+        let page =
+            async move |visit, path, query, selected| page::page(tab, visit, path, query, selected).await;
         router = router.route(&path, get(page));
     }
     router

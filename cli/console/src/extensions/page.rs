@@ -1,7 +1,6 @@
 //! Page of one extension, which follows the cluster.
 
-use axum::Extension;
-use axum::extract::{self, Path, State};
+use axum::extract::{self, Path};
 use axum::response::{IntoResponse, Response};
 use k8s_openapi::jiff::Timestamp;
 use maud::{Markup, html};
@@ -20,11 +19,11 @@ use super::tab::{Tab, tabs};
 use super::tree::{age, conditions, health_word, history, holds, revisions, status, summary};
 use super::verdict::Upgradeable;
 use super::{cluster_of, cut, object, path};
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::catalog::encoded;
 use crate::changes::configuration;
-use crate::install::detached;
 use crate::page::{Fragment, Page, PageError, Section, visible};
+use crate::visit::Visit;
 use crate::visitor::Visitor;
 
 /// Events that the overview shows.
@@ -53,30 +52,30 @@ pub(super) struct Selected {
 /// There is no such extension, or the cluster cannot be read.
 pub(super) async fn page(
     tab: Tab,
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path(name): Path<String>,
     extract::Query(query): extract::Query<follow::Query>,
     extract::Query(selected): extract::Query<Selected>,
 ) -> Result<Response, PageError> {
-    let permit = query.wait(&console, &visitor, cluster_of(&visitor, &name)?, Some(&name)).await?;
+    let permit = query.wait(&visit, cluster_of(&visit.visitor, &name)?, Some(&name)).await?;
     let title = name.clone();
     let mut address = tab.address(&name);
     if !selected.object.is_empty() {
         address += &format!("?object={}", encoded(&selected.object));
     }
-    let (part, forms) = detached(console, visitor, async move |console, visitor| {
-        let _permit = permit;
-        let shown = Shown::read(console, visitor, &name, tab).await?;
-        // A form must not change while the user fills it in.
-        let forms = if tab == Tab::Configuration {
-            configuration(&shown.observed.extension)
-        } else {
-            Markup::default()
-        };
-        Ok((visible(&shown.markup(tab, &selected, Timestamp::now())), forms))
-    })
-    .await?;
+    let (part, forms) = visit
+        .run(async move |console, visitor| {
+            let _permit = permit;
+            let shown = Shown::read(console, visitor, &name, tab).await?;
+            // A form must not change while the user fills it in.
+            let forms = if tab == Tab::Configuration {
+                configuration(&shown.observed.extension)
+            } else {
+                Markup::default()
+            };
+            Ok((visible(&shown.markup(tab, &selected, Timestamp::now())), forms))
+        })
+        .await?;
     if query.is_fragment() {
         return Ok(Fragment(part).into_response());
     }

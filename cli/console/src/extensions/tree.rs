@@ -18,6 +18,7 @@ use super::object::key;
 use super::tab::Tab;
 use super::{cut, path};
 use crate::catalog::{encoded, pre_release_mark};
+use crate::markup::badge;
 
 /// Most ready objects of a phase that are listed without a click.
 const SHOWN: usize = 10;
@@ -46,7 +47,7 @@ fn look(state: &ExtensionState) -> (&'static str, &'static str) {
 pub(super) fn health(state: &ExtensionState) -> Markup {
     let (class, icon) = look(state);
     html! {
-        span class=(class) { span aria-hidden="true" { (icon) } " " (health_word(state)) }
+        (badge(class, icon, &health_word(state)))
         @if !state.up_to_date { " " span.soft { "not reconciled since the last change" } }
     }
 }

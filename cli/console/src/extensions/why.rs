@@ -1,29 +1,21 @@
 //! Page with the reasons for which the resolver chooses a version of an extension.
 
-use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use maud::html;
 use olm_cli_core::controller::ControllerArgs;
 use olm_cli_lifecycle::resolve::Resolver;
 use olm_cli_lifecycle::status::observe;
 
 use super::{cluster_of, trail};
-use crate::app::App;
-use crate::install::detached;
 use crate::page::{Page, PageError, Section, visible};
-use crate::visitor::Visitor;
+use crate::visit::Visit;
 
 /// Output of `olm resolve --extension NAME --explain`.
 ///
 /// # Errors
 /// The extension does not exist, or a catalog cannot be read.
-pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
-    Path(name): Path<String>,
-) -> Result<Page, PageError> {
-    let title = format!("Why this version of {name}");
-    let body = detached(console, visitor, async move |console, visitor| {
+pub(super) async fn page(visit: Visit, Path(name): Path<String>) -> Result<Page, PageError> {
+    let page = visit.page(Section::Extensions, format!("Why this version of {name}"), async move |console, visitor| {
         let (cluster, session) = (cluster_of(visitor, &name)?, &console.session);
         let extension = observe::extension(cluster, &name, session).await?;
         let controller = ControllerArgs::read(cluster, session).await?;
@@ -38,5 +30,5 @@ pub(super) async fn page(
             pre tabindex="0" role="region" aria-label="Reasons" { (text) }
         }))
     });
-    Ok(Page::new(Section::Extensions, title, body.await?))
+    page.await
 }

@@ -1,7 +1,6 @@
 //! Handler and markup of the graph page.
 
-use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use maud::{Markup, PreEscaped, html};
 use olm_cli_catalog::graph::decision::DecisionInputs;
 use olm_cli_catalog::graph::hint::hint;
@@ -11,10 +10,9 @@ use olm_cli_catalog::package::CatalogPackage;
 use olm_cli_core::error::CliError;
 
 use super::state::{GraphState, ZOOM, given};
-use crate::app::App;
 use crate::catalog::{channel_select, package_path};
 use crate::page::{Page, PageError, Section};
-use crate::visitor::Visitor;
+use crate::visit::Visit;
 
 /// Most bundles of one drawing. The number of edges grows with the square.
 const MOST: usize = 600;
@@ -27,8 +25,7 @@ const STEPS: usize = 6;
 /// # Errors
 /// The catalog, package, channel or installed bundle does not exist.
 pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    Visit { console, visitor }: Visit,
     Path((catalog, package)): Path<(String, String)>,
     Query(state): Query<GraphState>,
 ) -> Result<Page, PageError> {

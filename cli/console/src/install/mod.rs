@@ -14,7 +14,6 @@ use axum::Router;
 use axum::routing::{get, post};
 
 pub(super) use self::bundle::BundleCache;
-pub(super) use self::page::{DETACHED, detached};
 pub(super) use self::permissions::markup as permissions;
 use super::app::App;
 

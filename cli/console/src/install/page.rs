@@ -1,12 +1,8 @@
 //! Handlers and markup of the install page.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Redirect, Response};
-use axum::{Extension, Form};
+use axum::Form;
+use axum::extract::{Path, Query};
+use axum::response::Response;
 use kube::core::ObjectMeta;
 use maud::{Markup, html};
 use olm_api::ClusterExtension;
@@ -19,8 +15,6 @@ use olm_cli_core::output::{self, counted, printable};
 use olm_cli_lifecycle::config::Configurable;
 use olm_cli_lifecycle::install::{made_for, of_package};
 use olm_cli_lifecycle::rendering::RenderSettings;
-use tokio::runtime::Handle;
-use tokio::time::timeout;
 
 use super::follow::{Choice, Chosen};
 use super::form::{
@@ -28,19 +22,16 @@ use super::form::{
 };
 use super::permissions;
 use super::preview::{Preview, Target};
-use crate::app::{App, Console};
+use crate::app::Console;
 use crate::catalog::package_path;
 use crate::extensions;
+use crate::markup::{error_list, manifest, problem, text_field, yaml_field};
 use crate::page::{Page, PageError, Section, visible, without_flags};
+use crate::visit::{Answer, Visit};
 use crate::visitor::Visitor;
 
 /// Most items of a list: changed objects, subjects, permissions of a subject.
 pub(crate) const LISTED: usize = 200;
-
-/// Limit of concurrent calls of [`detached`]. A disconnect does not end one, and each may hold a bundle.
-pub(crate) const DETACHED: usize = 16;
-/// Longest wait for one of [`DETACHED`].
-const TURN: Duration = Duration::from_secs(10);
 
 /// What all parts of the page show.
 struct Sheet<'a> {
@@ -69,13 +60,11 @@ struct Sheet<'a> {
 /// # Errors
 /// The catalog or package does not exist.
 pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path((catalog, package)): Path<(String, String)>,
     Query(values): Query<Values>,
 ) -> Result<Page, PageError> {
-    let title = format!("Install {package}");
-    let body = detached(console, visitor, async move |console, visitor| {
+    let page = visit.page(Section::Catalog, format!("Install {package}"), async move |console, visitor| {
         let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
         let mut sheet = Sheet::read(console, visitor, &catalog, &package, &values).await?;
         if !values.contains_key("preview") {
@@ -86,7 +75,7 @@ pub(super) async fn page(
         }
         Ok(sheet.markup(visitor))
     });
-    Ok(Page::new(Section::Catalog, title, body.await?))
+    page.await
 }
 
 /// Creates the extension.
@@ -94,59 +83,33 @@ pub(super) async fn page(
 /// # Errors
 /// The catalog or package does not exist.
 pub(super) async fn apply(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path((catalog, package)): Path<(String, String)>,
     Form(values): Form<Values>,
 ) -> Result<Response, PageError> {
-    let title = format!("Install {package}");
-    let result = detached(console, visitor, async move |console, visitor| {
-        let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
-        let mut sheet = Sheet::read(console, visitor, &catalog, &package, &values).await?;
-        if !sheet.errors.is_empty() {
-            return Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor))));
-        }
-        if sheet.value(PREVIEWED) != sheet.fingerprint() {
-            sheet.place("The form has changed since the preview. Preview it again.");
-            return Ok(Err((StatusCode::CONFLICT, sheet.markup(visitor))));
-        }
-        let Some(target) = sheet.target(console, visitor) else {
-            return Err(CliError::usage("the console uses no cluster"));
-        };
-        match target.apply(&sheet.extension, sheet.value(BUNDLE)).await {
-            Ok(name) => Ok(Ok(extensions::path(&name))),
-            Err(error) => {
-                sheet.place(&error.to_string());
-                Ok(Err((StatusCode::UNPROCESSABLE_ENTITY, sheet.markup(visitor))))
+    let answer =
+        visit.answer(Section::Catalog, format!("Install {package}"), async move |console, visitor| {
+            let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
+            let mut sheet = Sheet::read(console, visitor, &catalog, &package, &values).await?;
+            if !sheet.errors.is_empty() {
+                return Ok(Answer::refused(sheet.markup(visitor)));
             }
-        }
-    });
-    Ok(match result.await? {
-        Ok(address) => Redirect::to(&address).into_response(),
-        Err((status, body)) => Page::new(Section::Catalog, title, body).with_status(status).into_response(),
-    })
-}
-
-/// Runs `work` on a thread of its own: the futures of the command line's functions are not `Send`.
-///
-/// # Errors
-/// Errors of `work`, or 503 if too many others run.
-pub(crate) async fn detached<T: Send + 'static>(
-    console: App,
-    visitor: Visitor,
-    work: impl AsyncFnOnce(&Console, &Visitor) -> Result<T, CliError> + Send + 'static,
-) -> Result<T, PageError> {
-    let Ok(Ok(permit)) = timeout(TURN, Arc::clone(&console.detached).acquire_owned()).await else {
-        let busy = "the console computes too many pages at the same time: try again later";
-        return Err(PageError::new(StatusCode::SERVICE_UNAVAILABLE, busy));
-    };
-    let run = move || {
-        let _permit = permit;
-        Handle::current().block_on(work(&console, &visitor))
-    };
-    let done = tokio::task::spawn_blocking(run).await;
-    let done = done.map_err(|_| CliError::operational("the work for this page ended early"))?;
-    done.map_err(PageError::from)
+            if sheet.value(PREVIEWED) != sheet.fingerprint() {
+                sheet.place("The form has changed since the preview. Preview it again.");
+                return Ok(Answer::conflict(sheet.markup(visitor)));
+            }
+            let Some(target) = sheet.target(console, visitor) else {
+                return Err(CliError::usage("the console uses no cluster"));
+            };
+            Ok(match target.apply(&sheet.extension, sheet.value(BUNDLE)).await {
+                Ok(name) => Answer::Redirect(extensions::path(&name)),
+                Err(error) => {
+                    sheet.place(&error.to_string());
+                    Answer::refused(sheet.markup(visitor))
+                }
+            })
+        });
+    answer.await
 }
 
 impl<'a> Sheet<'a> {
@@ -270,14 +233,13 @@ impl<'a> Sheet<'a> {
     }
 
     fn markup(&self, visitor: &Visitor) -> Markup {
-        let general = self.errors.get("").into_iter().flatten();
         let head = html! {
             p.trail { a href="/" { "Packages" } " / " a href=(package_path(self.catalog, &self.package.name)) { (self.package.name) } }
             h1 { "Install " (self.package.name) }
             @if let Some(chosen) = &self.chosen { (chosen.markup(self.package)) }
             @for note in &self.notes { p.notice { (note) } }
             @if !self.errors.is_empty() { p.notice.bad role="alert" tabindex="-1" { "The installation would be refused. Correct the marked fields." } }
-            @for error in general { p.notice.bad role="alert" { (error) } }
+            @for error in self.errors_of("") { (problem(error)) }
         };
         html! {
             (visible(&head))
@@ -285,7 +247,7 @@ impl<'a> Sheet<'a> {
             @if self.values.contains_key("preview") && self.errors.is_empty() {
                 h2 { "Upgrades" }
                 p #upgrades { (self.choice.sentence()) }
-                (self.manifest())
+                (manifest(&self.yaml))
                 @if let Some(preview) = &self.preview { (visible(&preview_markup(preview))) }
                 @if let (true, Some(preview)) = (self.can_write, &self.preview) { (self.write_form(visitor, preview)) }
             }
@@ -302,8 +264,8 @@ impl<'a> Sheet<'a> {
                         checked[self.values.contains_key("create_namespace") || !self.values.contains_key("namespace")];
                     "Create the namespace if it does not exist"
                 }
-                (self.choice.fields(self.package, |name| self.errors_of(name)))
-                (self.errors_of("channel"))
+                (self.choice.fields(self.package, |name| error_list(name, self.errors_of(name))))
+                (error_list("channel", self.errors_of("channel")))
                 @let (plain, nested): (Vec<_>, Vec<_>) = self.fields.iter().partition(|field| !field.path.contains('.'));
                 @for field in plain { (self.config_field(field)) }
                 @for field in &self.orphans { (self.config_field(field)) }
@@ -320,49 +282,20 @@ impl<'a> Sheet<'a> {
     }
 
     fn text(&self, name: &str, label: &str, help: &str, placeholder: &str) -> Markup {
-        html! {
-            div.field {
-                label for=(name) { (label) }
-                input id=(name) type="text" name=(name) value=(self.value(name)) placeholder=(placeholder) spellcheck="false"
-                    autocomplete="off" aria-describedby=(format!("{name}-help {name}-errors"))
-                    aria-invalid=[self.errors.contains_key(name).then_some("true")];
-                p.soft id=(format!("{name}-help")) { (printable(help)) }
-                (self.errors_of(name))
-            }
-        }
+        text_field(name, label, help, self.value(name), placeholder, Some(self.errors_of(name)))
     }
 
     fn config_field(&self, field: &Field) -> Markup {
-        let name = field.path.as_str();
+        let (name, notation) = (field.path.as_str(), printable(&field.notation));
         if field.kind != Kind::Yaml {
             return self.text(name, name, &format!("{} ({})", field.help, field.notation), "");
         }
-        html! {
-            div.field {
-                label for=(name) { (name) }
-                textarea id=(name) name=(name) rows="3" spellcheck="false" aria-describedby=(format!("{name}-help {name}-errors"))
-                    aria-invalid=[self.errors.contains_key(name).then_some("true")] { (self.value(name)) }
-                p.soft id=(format!("{name}-help")) { (printable(&field.help)) " YAML of type " code { (printable(&field.notation)) } }
-                (self.errors_of(name))
-            }
-        }
+        let help = html! { (printable(&field.help)) " YAML of type " code { (notation) } };
+        yaml_field(name, name, &help, self.value(name), 3, Some(self.errors_of(name)))
     }
 
-    fn errors_of(&self, name: &str) -> Markup {
-        let errors = self.errors.get(name);
-        html! {
-            ul.errors id=(format!("{name}-errors")) hidden[errors.is_none()] {
-                @for error in errors.into_iter().flatten() { li { (printable(error)) } }
-            }
-        }
-    }
-
-    fn manifest(&self) -> Markup {
-        html! {
-            h2 { "Manifest" }
-            pre #manifest tabindex="0" { (self.yaml) }
-            button.quiet type="button" data-copy="manifest" hidden { "Copy" }
-        }
+    fn errors_of(&self, name: &str) -> &[String] {
+        self.errors.get(name).map_or(&[], Vec::as_slice)
     }
 
     /// Form with the values that were checked, and what they led to.

@@ -1,7 +1,6 @@
 //! Page with the permissions that a bundle requests, before any setting of an installation.
 
-use axum::Extension;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use maud::html;
 use olm_api::cluster_extension::CatalogFilter;
 use olm_bundle::BundleContent;
@@ -15,12 +14,10 @@ use serde::Deserialize;
 
 use super::follow::Choice as Wanted;
 use super::form::Values;
-use super::page::detached;
 use super::permissions;
-use crate::app::App;
 use crate::catalog::{install_query, package_path};
 use crate::page::{Page, PageError, Section, visible};
-use crate::visitor::Visitor;
+use crate::visit::Visit;
 
 /// Query of the page.
 #[derive(Debug, Default, Deserialize)]
@@ -35,42 +32,44 @@ pub(super) struct Choice {
 /// # Errors
 /// There is no such package or version, or the image cannot be read.
 pub(super) async fn page(
-    State(console): State<App>,
-    Extension(visitor): Extension<Visitor>,
+    visit: Visit,
     Path((catalog, package)): Path<(String, String)>,
     Query(choice): Query<Choice>,
 ) -> Result<Page, PageError> {
-    let title = format!("Permissions of {package}");
-    let body = detached(console, visitor, async move |console, visitor| {
-        let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
-        let values = match choice.version.as_str() {
-            "" => Values::new(),
-            version => Values::from(
-                [("version", version), ("channel", "")].map(|(a, b)| (a.to_owned(), b.to_owned())),
-            ),
-        };
-        let chosen = Wanted::new(&package, &values).chosen(&package).map_err(|why| {
-            CliError::no_candidate(format!("version {} cannot be installed: {why}", quote(&choice.version)))
-        })?;
-        let bundle = chosen.bundle;
-        let files = console.bundles.read(&chosen.image, visitor.access(), &console.session).await?;
-        let path = package_path(&catalog, &package.name);
-        let query = package.offer(&bundle).map(|offer| install_query(&package, None, offer));
-        let install = format!("{path}/install{}", query.unwrap_or_default());
-        Ok(visible(&html! {
-            p.trail { a href="/" { "Packages" } " / " a href=(path) { (package.name) } }
-            h1 { "Permissions of " (package.name) }
-            p.soft {
-                "Bundle " (bundle) " gives them to its service accounts, with default settings. The "
-                a href=(install) { "preview of an installation" } " shows those with your settings."
-            }
-            @match requested(&files, &package.name) {
-                Ok(found) => { (permissions::markup(&found)) },
-                Err(error) => p.notice { "The bundle needs settings: " (error) },
-            }
-        }))
-    });
-    Ok(Page::new(Section::Catalog, title, body.await?))
+    let page =
+        visit.page(Section::Catalog, format!("Permissions of {package}"), async move |console, visitor| {
+            let package = console.library.content(&catalog, console, visitor).await?.package(&package)?;
+            let values = match choice.version.as_str() {
+                "" => Values::new(),
+                version => Values::from(
+                    [("version", version), ("channel", "")].map(|(a, b)| (a.to_owned(), b.to_owned())),
+                ),
+            };
+            let chosen = Wanted::new(&package, &values).chosen(&package).map_err(|why| {
+                CliError::no_candidate(format!(
+                    "version {} cannot be installed: {why}",
+                    quote(&choice.version)
+                ))
+            })?;
+            let bundle = chosen.bundle;
+            let files = console.bundles.read(&chosen.image, visitor.access(), &console.session).await?;
+            let path = package_path(&catalog, &package.name);
+            let query = package.offer(&bundle).map(|offer| install_query(&package, None, offer));
+            let install = format!("{path}/install{}", query.unwrap_or_default());
+            Ok(visible(&html! {
+                p.trail { a href="/" { "Packages" } " / " a href=(path) { (package.name) } }
+                h1 { "Permissions of " (package.name) }
+                p.soft {
+                    "Bundle " (bundle) " gives them to its service accounts, with default settings. The "
+                    a href=(install) { "preview of an installation" } " shows those with your settings."
+                }
+                @match requested(&files, &package.name) {
+                    Ok(found) => { (permissions::markup(&found)) },
+                    Err(error) => p.notice { "The bundle needs settings: " (error) },
+                }
+            }))
+        });
+    page.await
 }
 
 /// Permissions of the bundle with default settings, in the namespace `name`.

@@ -119,7 +119,7 @@ async fn page_above_limit_of_concurrent_work_is_busy() {
     let install = "/catalogs/catalog/packages/lamp/install";
     assert_eq!(rig.get(install).await.status, StatusCode::OK);
     // As at the end of the wait.
-    rig.console.detached.close();
+    rig.console.visits.close();
     let busy = rig.get(install).await;
     assert_eq!(busy.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(busy.text.contains("too many pages at the same time"), "{}", busy.text);
