@@ -10,8 +10,8 @@ use olm_cli_core::session::Session;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 
-use super::source::MAX_BYTES;
-
+/// Largest input, in bytes for each file and each kustomization.
+pub(super) const MAX_BYTES: u64 = 64 << 20;
 /// Deadline of one build. Remote resources are downloaded.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Largest error text that is read.

@@ -7,7 +7,7 @@ use olm_bundle::pointer::{list, text};
 use olm_cli_core::output::qualified;
 use serde_json::Value;
 
-use super::summary::Report;
+use super::summary::{Report, Skipped};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Metadata that the API server writes.
@@ -291,6 +291,14 @@ fn without_metadata(object: &Value) -> Vec<(&String, &Value)> {
 /// Versions that a CRD serves.
 pub(super) fn served_versions(crd: &Value) -> impl Iterator<Item = &Value> {
     list(crd, "/spec/versions").iter().filter(|version| version["served"] == true)
+}
+
+impl Report {
+    /// Records an object that is not part of the bundle.
+    pub(super) fn skip(&mut self, object: &Object, reason: &'static str) {
+        let (object, origin) = (object.label(), object.origin.clone());
+        self.skipped.push(Skipped { object, origin, reason });
+    }
 }
 
 #[cfg(test)]

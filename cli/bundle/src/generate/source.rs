@@ -10,11 +10,9 @@ use olm_cli_core::session::Session;
 use olm_version::quote;
 use serde_json::Value;
 
-use super::kustomize;
+use super::kustomize::{self, MAX_BYTES};
 use super::objects::Object;
 
-/// Largest input, in bytes for each file and each kustomization.
-pub(super) const MAX_BYTES: u64 = 64 << 20;
 /// Largest number of files in a folder.
 const MAX_FILES: usize = 10_000;
 /// File of a kubebuilder project.

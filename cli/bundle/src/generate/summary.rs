@@ -3,8 +3,6 @@
 use olm_cli_core::output::{Fields, Table};
 use serde::Serialize;
 
-use super::objects::Object;
-
 /// Findings while the input is converted.
 #[derive(Debug, Default)]
 pub(super) struct Report {
@@ -16,11 +14,6 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn skip(&mut self, object: &Object, reason: &'static str) {
-        let (object, origin) = (object.label(), object.origin.clone());
-        self.skipped.push(Skipped { object, origin, reason });
-    }
-
     pub(super) fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use clap::ValueEnum;
 use kube::ResourceExt;
 use olm_api::annotations::EXT_CRD_CHECK;
 use olm_api::cluster_extension::{
@@ -13,9 +14,38 @@ use olm_cli_catalog::author::CatalogBundle;
 use olm_cli_core::error::CliError;
 use olm_cli_core::names::is_label;
 use olm_version::quote;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::Settings;
+/// Settings of the extension.
+pub(super) struct Settings {
+    /// `spec.config.inline`
+    pub(super) config: Option<Map<String, Value>>,
+    pub(super) crd_check: Option<CrdCheck>,
+}
+
+/// Value of the annotation crd-check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CrdCheck {
+    /// Any change that may break custom resources holds the upgrade
+    #[value(name = "Strict")]
+    Strict,
+    /// Only custom resources that do not match the new schema hold the upgrade
+    #[value(name = "Live")]
+    Live,
+    /// Changes are only reported
+    #[value(name = "Warn")]
+    Warn,
+}
+
+impl CrdCheck {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Strict => "Strict",
+            Self::Live => "Live",
+            Self::Warn => "Warn",
+        }
+    }
+}
 
 /// Only channel of the catalog.
 const CHANNEL: &str = "run";

@@ -11,7 +11,7 @@ mod removal;
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use olm_cli_catalog::author::{catalog_bundle, push};
 use olm_cli_core::bundle_source::{BundleFiles, is_bundle_dir};
 use olm_cli_core::change::{self, Deadline};
@@ -21,11 +21,12 @@ use olm_cli_core::session::Session;
 use olm_cli_core::source::{ClusterArgs, ImageArgs, tagged_reference, temporary_directory};
 use olm_cli_lifecycle::rendering;
 use olm_cli_lifecycle::rollout::{self, ExpectedState};
+use olm_cli_lifecycle::status::{observe, tree};
 use olm_pack::{Image, is_image};
 use serde_json::{Map, Value};
 
-use self::decide::Names;
-use self::objects::Run;
+use self::decide::{CrdCheck, Names, Settings};
+use self::objects::{Published, Run};
 use super::content;
 use super::generate::{self, Project};
 
@@ -115,30 +116,6 @@ pub(crate) struct RunOptions {
     images: ImageArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
-}
-
-/// Value of the annotation crd-check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CrdCheck {
-    /// Any change that may break custom resources holds the upgrade
-    #[value(name = "Strict")]
-    Strict,
-    /// Only custom resources that do not match the new schema hold the upgrade
-    #[value(name = "Live")]
-    Live,
-    /// Changes are only reported
-    #[value(name = "Warn")]
-    Warn,
-}
-
-impl CrdCheck {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Strict => "Strict",
-            Self::Live => "Live",
-            Self::Warn => "Warn",
-        }
-    }
 }
 
 /// Parses a repository without a tag.
@@ -275,7 +252,7 @@ async fn follow(
         Err(failure) => {
             if !matches!(failure, CliError::Message(Code::Interrupted, _)) {
                 // An interruption only ends the explanation.
-                let _ = run.explain(session).await;
+                let _ = explain(run, session).await;
             }
             return Err(failure);
         }
@@ -291,19 +268,20 @@ async fn follow(
     }
 }
 
-/// Settings of the extension.
-struct Settings {
-    /// `spec.config.inline`
-    config: Option<Map<String, Value>>,
-    crd_check: Option<CrdCheck>,
-}
-
-/// Published images, as the cluster names them, with digests.
-struct Published {
-    bundle: String,
-    catalog: String,
-    /// Start of the digest of the catalog.
-    label_value: String,
+/// Prints the object that blocks the installation, and the last lines of the logs.
+///
+/// # Errors
+/// The command is interrupted.
+async fn explain(run: &Run, session: &Session) -> Result<(), CliError> {
+    if let Ok(observed) = observe::observe(&run.cluster, &run.names.package, session).await
+        && let Some(blocker) = tree::blocker(&observed)
+    {
+        say(&format!("blocked by {blocker}"));
+    }
+    for line in logs::last(run, session).await? {
+        say(&line);
+    }
+    session.check()
 }
 
 /// Pushes the bundle, unless it is published, and its catalog.

@@ -15,12 +15,10 @@ use olm_cli_core::progress::say;
 use olm_cli_core::session::Session;
 use olm_cli_core::source::ClusterConnection;
 use olm_cli_lifecycle::hardened;
-use olm_cli_lifecycle::status::{observe, tree};
 use olm_version::quote;
 use serde_json::json;
 
-use super::decide::{self, Leftover, Names};
-use super::{Published, Settings, logs};
+use super::decide::{self, Leftover, Names, Settings};
 
 /// Run of one package.
 pub(super) struct Run {
@@ -28,6 +26,14 @@ pub(super) struct Run {
     pub(super) names: Names,
     pub(super) namespace: String,
     pub(super) timeout: Duration,
+}
+
+/// Published images, as the cluster names them, with digests.
+pub(super) struct Published {
+    pub(super) bundle: String,
+    pub(super) catalog: String,
+    /// Start of the digest of the catalog.
+    pub(super) label_value: String,
 }
 
 /// Kind of an object whose metadata is read.
@@ -228,22 +234,6 @@ impl Run {
         annotations.extend(desired.metadata.annotations.unwrap_or_default());
         after.metadata.annotations = Some(annotations).filter(|annotations| !annotations.is_empty());
         change::apply(&self.cluster, Some(&found), &after, None, session).await
-    }
-
-    /// Prints the object that blocks the installation, and the last lines of the logs.
-    ///
-    /// # Errors
-    /// The command is interrupted.
-    pub(super) async fn explain(&self, session: &Session) -> Result<(), CliError> {
-        if let Ok(observed) = observe::observe(&self.cluster, &self.names.package, session).await
-            && let Some(blocker) = tree::blocker(&observed)
-        {
-            say(&format!("blocked by {blocker}"));
-        }
-        for line in logs::last(self, session).await? {
-            say(&line);
-        }
-        session.check()
     }
 }
 
