@@ -41,7 +41,7 @@ pub use pods::is_operand_image;
 pub use report::{BundleFinding, BundlePlace, BundleReport, Identity};
 use report::{Findings, Location};
 use rule::Check;
-pub use rule::{TRAPS, rules};
+pub use rule::{TRAPS, is_refused_by_default, prevents_installation, rules};
 
 /// Checks the files of a bundle, by slash-separated path relative to its root (`metadata/annotations.yaml`,
 /// `manifests/csv.yaml`, …). Files elsewhere are ignored. `kubernetes` is the target version. If `None`, APIs that no

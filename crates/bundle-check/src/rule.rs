@@ -1,11 +1,11 @@
 //! Lint rules, each with its check.
 
-use olm_finding::Rule;
+use olm_finding::{Declared, Level, Rule};
 
 use Check::{Bundle, Csv, Elsewhere};
 
 use crate::content::{Content, Object};
-use crate::report::Findings;
+use crate::report::{BundleFinding, Findings};
 use crate::{conversion, csv, dependencies, deployments, edges, files, images, manifests, metadata, pods};
 
 /// Function that finds the violations of a rule. One function may check several rules.
@@ -221,6 +221,30 @@ olm_finding::rules! {
 /// All rules, by group.
 pub fn rules() -> impl Iterator<Item = &'static Rule> + Clone {
     DECLARED.iter().map(|declared| &declared.rule)
+}
+
+/// Groups of rules whose errors prevent an installation by OLM v1.
+const INSTALLATION: [&str; 8] = ["API", "CRD", "DEPLOY", "KUBE", "OBJ", "RENDER", "V1", "WEBHOOK"];
+/// Rules of these groups whose errors other tools report, while OLM v1 installs the bundle.
+static TOLERATED: &[&Declared<Check>] = &[&CRD_2, &OBJ_2];
+/// Rules about what OLM v1 refuses unless an administrator allows it: dependencies, several watched namespaces and owned
+/// APIServices.
+static OFF_BY_DEFAULT: &[&Declared<Check>] = &[&V1_1, &V1_2, &V1_4];
+
+/// Reports whether OLM v1 cannot install a bundle with this finding.
+pub fn prevents_installation(finding: &BundleFinding) -> bool {
+    let id = finding.rule.id;
+    let group = id.split_once('-').map_or(id, |(group, _)| group);
+    finding.level == Level::Error && INSTALLATION.contains(&group) && !has(TOLERATED, id)
+}
+
+/// Reports whether OLM v1 refuses a bundle with this finding by default.
+pub fn is_refused_by_default(finding: &BundleFinding) -> bool {
+    has(OFF_BY_DEFAULT, finding.rule.id)
+}
+
+fn has(rules: &[&Declared<Check>], id: &str) -> bool {
+    rules.iter().any(|declared| declared.rule.id == id)
 }
 
 /// Rules about mistakes that only show in a cluster, and that the manifests of a project often bring into a bundle.

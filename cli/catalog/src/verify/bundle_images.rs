@@ -9,7 +9,8 @@ use olm_finding::Level;
 use olm_resolve::Indexing;
 
 use super::finding::{Finding, UNREADABLE};
-use super::images::{self, Extent};
+use super::images;
+use super::job::Extent;
 use crate::author::CatalogBundle;
 use crate::package::CatalogPackage;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use olm_bundle_check::Level;
+use olm_bundle_check::{BundleFinding, is_refused_by_default, prevents_installation};
 use olm_fbc::{Bundle, PROPERTY_BUNDLE_OBJECT, PROPERTY_CSV_METADATA};
 use olm_finding::Rule;
 use olm_version::{VersionRelease, quote};
@@ -51,34 +51,22 @@ pub(super) fn compare(
     found
 }
 
-/// Groups of lint rules whose errors prevent an installation by OLM v1.
-const INSTALLATION: [&str; 8] = ["API", "CRD", "DEPLOY", "KUBE", "OBJ", "RENDER", "V1", "WEBHOOK"];
-/// Errors of these groups that other tools report, while OLM v1 installs the bundle.
-const TOLERATED: [&str; 2] = ["CRD-2", "OBJ-2"];
-/// Warnings about what OLM v1 refuses unless an administrator allows it: dependencies, several watched namespaces and owned
-/// APIServices.
-const OFF_BY_DEFAULT: [&str; 3] = ["V1-1", "V1-2", "V1-4"];
 /// Highest number of lint findings in one message.
 const NAMED_FINDINGS: usize = 5;
 
 /// Lint findings of a bundle that prevent its installation, one message for each rule of the catalog.
-pub(super) fn install_checks(findings: &[olm_bundle_check::BundleFinding]) -> Vec<(&'static Rule, String)> {
-    let group = |id: &'static str| id.split_once('-').map_or(id, |(group, _)| group);
-    let prevents = |finding: &&olm_bundle_check::BundleFinding| {
-        let id = finding.rule.id;
-        finding.level == Level::Error && INSTALLATION.contains(&group(id)) && !TOLERATED.contains(&id)
-    };
-    let is_off = |finding: &&olm_bundle_check::BundleFinding| OFF_BY_DEFAULT.contains(&finding.rule.id);
-    let message = |found: Vec<&olm_bundle_check::BundleFinding>| {
+pub(super) fn install_checks(findings: &[BundleFinding]) -> Vec<(&'static Rule, String)> {
+    let message = |found: Vec<&BundleFinding>| {
         let more = found.len().saturating_sub(NAMED_FINDINGS);
         let named = found.iter().take(NAMED_FINDINGS);
         let text: Vec<_> = named.map(|one| format!("{}: {}", one.rule.id, one.message)).collect();
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         (!text.is_empty()).then(|| text.join("; ") + &more)
     };
-    let installable =
-        message(findings.iter().filter(prevents).collect()).map(|text| (&INSTALLABLE.rule, text));
-    let defaults = message(findings.iter().filter(is_off).collect()).map(|text| (&DEFAULTS.rule, text));
+    let installable = message(findings.iter().filter(|finding| prevents_installation(finding)).collect())
+        .map(|text| (&INSTALLABLE.rule, text));
+    let defaults = message(findings.iter().filter(|finding| is_refused_by_default(finding)).collect())
+        .map(|text| (&DEFAULTS.rule, text));
     installable.into_iter().chain(defaults).collect()
 }
 

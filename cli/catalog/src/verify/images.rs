@@ -13,7 +13,7 @@ use olm_fbc::Bundle;
 use olm_oci::{ImageLimits, Puller, Reference, Retry};
 
 use super::finding::{Finding, UNREADABLE};
-use super::job::{Job, Use};
+use super::job::{Extent, Job, Use};
 use super::state::State;
 use crate::bundle_details::csv_facts;
 use crate::sign::Verifier;
@@ -27,21 +27,6 @@ const RETRY: Retry = Retry { attempts: 2, first_delay: Duration::from_millis(100
 const ARCHITECTURE_LABEL: &str = "operatorframework.io/arch.";
 /// Architecture of a ClusterServiceVersion without such a label.
 const DEFAULT_ARCHITECTURE: &str = "amd64";
-
-/// Extent of the checks.
-#[derive(Default)]
-pub(super) struct Extent {
-    /// Also check the related images of the bundles.
-    pub(super) related: bool,
-    /// Pull the bundles, and compare them with the catalog.
-    pub(super) content: bool,
-    /// Also look for the layers.
-    pub(super) layers: bool,
-    /// Architectures that every image must have. Empty for those that each bundle declares.
-    pub(super) architectures: Vec<String>,
-    /// Check the signatures of the bundles by this policy.
-    pub(super) verifier: Option<Verifier>,
-}
 
 /// Result of the checks.
 #[derive(Debug, Default)]

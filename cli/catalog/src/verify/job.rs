@@ -9,10 +9,25 @@ use olm_oci::{BUNDLE_FOLDERS, Digest, InspectError, Inspected, Puller, Reference
 use olm_pack::digest_of;
 
 use super::finding::{ARCHITECTURE, BLOBS, CHILDREN, CatalogPlace, Finding, LOADS, MISSING, UNREADABLE};
-use super::images::Extent;
 use super::{content, signatures};
 use crate::author::catalog_bundle;
 use crate::package::CatalogPackage;
+use crate::sign::Verifier;
+
+/// Extent of the checks.
+#[derive(Default)]
+pub(super) struct Extent {
+    /// Also check the related images of the bundles.
+    pub(super) related: bool,
+    /// Pull the bundles, and compare them with the catalog.
+    pub(super) content: bool,
+    /// Also look for the layers.
+    pub(super) layers: bool,
+    /// Architectures that every image must have. Empty for those that each bundle declares.
+    pub(super) architectures: Vec<String>,
+    /// Check the signatures of the bundles by this policy.
+    pub(super) verifier: Option<Verifier>,
+}
 
 /// Use of an image by a bundle.
 pub(super) struct Use<'a> {

@@ -26,7 +26,8 @@ use olm_finding::Level;
 
 pub use self::bundle_images::check_images;
 use self::finding::{Finding, arrange, of_structure, rules};
-use self::images::{Checked, Extent};
+use self::images::Checked;
+use self::job::Extent;
 use self::output::Verification;
 use self::state::State;
 use self::upgrades::UpgradeArgs;
