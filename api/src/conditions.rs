@@ -155,6 +155,22 @@ pub mod reasons {
 
 /// Prefix of the message of `Progressing` while the bundle image of an extension is pulled.
 pub const PULLING: &str = "pulling ";
+
+/// Parts of messages of `Progressing` that `olm doctor` recognizes.
+pub mod messages {
+    /// Prefix of a failed installation of the chosen bundle.
+    pub const RESOLVED_BUNDLE: &str = "error for resolved bundle";
+    /// Service account that lacks permissions.
+    pub const REQUIRES_PERMISSIONS: &str = "requires the following permissions";
+    /// Prefix of a deletion that custom resources block.
+    pub const IN_USE: &str = "cannot uninstall: ";
+    /// Prefix of a deletion that other extensions block.
+    pub const UNINSTALL_WAITS: &str = "uninstall waits: ";
+    /// Prefix of a catalog whose image cannot be pulled.
+    pub const CATALOG_IMAGE: &str = "source catalog content";
+    /// Prefix of a catalog whose content cannot be served.
+    pub const CATALOG_CONTENT: &str = "error storing fbc";
+}
 /// Maximum length of a condition message in bytes. The API server counts characters, of which there are never more.
 pub const MAX_MESSAGE_BYTES: usize = 32768;
 /// Suffix of a truncated message.

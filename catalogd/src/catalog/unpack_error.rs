@@ -1,5 +1,6 @@
 //! Errors of unpacking and verifying content.
 
+use olm_api::conditions::messages::{CATALOG_CONTENT, CATALOG_IMAGE};
 use olm_oci::PullError;
 
 use crate::content::ContentWriteError;
@@ -14,18 +15,20 @@ pub(super) struct ContentError {
 /// Error of unpacking or verifying content.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UnpackError {
-    #[error("source catalog content: {0}")]
+    #[error("{}: {}", CATALOG_IMAGE, .0)]
     Pull(#[from] PullError),
-    #[error("error storing fbc: {0}")]
+    #[error("{}: {}", CATALOG_CONTENT, .0)]
     Store(#[from] ContentWriteError),
     /// The same image failed before and is not pulled again.
     #[error("{}", .0.message)]
     KnownFailure(ContentError),
-    #[error("error storing fbc: {0}")]
+    #[error("{}: {}", CATALOG_CONTENT, .0)]
     Disk(#[from] std::io::Error),
     /// An earlier process ended while it unpacked the image.
     #[error(
-        "source catalog content: catalogd ended while it unpacked image {0}: it is unpacked again after all other catalogs"
+        "{}: catalogd ended while it unpacked image {}: it is unpacked again after all other catalogs",
+        CATALOG_IMAGE,
+        .0
     )]
     Suspect(String),
     /// The catalog changed meanwhile, or the process stops.

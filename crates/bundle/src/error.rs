@@ -52,14 +52,21 @@ pub enum BundleLoadError {
     },
 }
 
+/// Prefix of [`RenderError::Unsupported`].
+pub const UNSUPPORTED: &str = "unsupported bundle: ";
+/// Prefix of [`RenderError::Configuration`].
+pub const INVALID_CONFIGURATION: &str = "invalid ClusterExtension configuration";
+/// Prefix of [`RenderError::NoNamespace`].
+pub const NO_NAMESPACE: &str = "no namespace matches watchNamespaceSelector";
+
 /// Rendering error. Its text is shown to users.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
     /// The bundle needs an unsupported feature.
-    #[error("unsupported bundle: {0}")]
+    #[error("{}{}", UNSUPPORTED, .0)]
     Unsupported(String),
     /// The configuration is invalid for the bundle.
-    #[error("invalid ClusterExtension configuration: {0}")]
+    #[error("{}: {}", INVALID_CONFIGURATION, .0)]
     Configuration(String),
     /// `deploymentConfig` matches the schema, but has an invalid value.
     #[error("invalid deploymentConfig: failed to unmarshal deploymentConfig: {0}")]
@@ -71,7 +78,7 @@ pub enum RenderError {
     #[error("invalid option(s): {0}")]
     Targets(String),
     /// No namespace has the labels of this selector.
-    #[error("no namespace matches watchNamespaceSelector {}", excerpt(.0))]
+    #[error("{} {}", NO_NAMESPACE, excerpt(.0))]
     NoNamespace(String),
     /// An object cannot be generated.
     #[error("{0}")]

@@ -7,7 +7,7 @@ use crate::bundle::BundleContent;
 use crate::certificates::Certificates;
 use crate::csv::InstallMode;
 use crate::deployment_config::DeploymentConfig;
-use crate::error::RenderError;
+use crate::error::{RenderError, UNSUPPORTED};
 use crate::options::RenderOptions;
 
 const NO_API_SERVICES: &str = "apiServiceDefintions are not supported";
@@ -42,7 +42,7 @@ const REMEDIES: [(&str, &str); 5] = [
 
 /// Feature gate and setting for a bundle of which this message says that it is unsupported.
 pub fn unsupported_remedy(message: &str) -> Option<&'static str> {
-    let (_, refusal) = message.split_once("unsupported bundle: ")?;
+    let (_, refusal) = message.split_once(UNSUPPORTED)?;
     REMEDIES.iter().find(|(reason, _)| refusal.starts_with(reason)).map(|(_, remedy)| *remedy)
 }
 

@@ -67,7 +67,7 @@ pub use certificates::{
 };
 pub use config::{config_schema, config_warnings};
 pub use csv::InstallMode;
-pub use error::{BundleLoadError, RenderError};
+pub use error::{BundleLoadError, INVALID_CONFIGURATION, NO_NAMESPACE, RenderError, UNSUPPORTED};
 pub use install_checks::{SYSTEM_NAMESPACE, install_checks};
 pub use install_modes::unsupported_remedy;
 pub use kinds::{BundleKind, KINDS, Scope, is_supported_kind};

@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::go_value;
 
+/// Prefix of the error of a gate that this version does not have.
+pub const UNKNOWN_GATE: &str = "unrecognized feature gate: ";
+
 /// Stage of a gate. `AllAlpha` and `AllBeta` set the gates of one stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -56,7 +59,7 @@ impl FeatureGates {
                     (_, Some(gate)) => {
                         explicit.insert(gate.name, on);
                     }
-                    (_, None) => return Err(invalid(format!("unrecognized feature gate: {name}"))),
+                    (_, None) => return Err(invalid(format!("{UNKNOWN_GATE}{name}"))),
                 }
             }
         }

@@ -18,6 +18,8 @@ use crate::events::Events;
 use crate::listing::OurMeta;
 
 /// Label of the Deployments and namespaces of all installations of either implementation. Any user may create such
+/// Part of the message about an older installation.
+pub const OLDER_INSTALLATION: &str = "is an older installation for the same cluster";
 /// a Deployment, but few may label a namespace.
 const LABEL: (&str, &str) = ("app.kubernetes.io/part-of", "olm");
 /// Reason of the Event.
@@ -114,7 +116,7 @@ async fn is_olm_namespace(client: &Client, namespace: &str) -> Result<bool, kube
 
 fn note(name: &str, older: &str, namespace: &str) -> String {
     format!(
-        "Deployment {older}/{name} is an older installation for the same cluster: this installation leads only once \
+        "Deployment {older}/{name} {OLDER_INSTALLATION}: this installation leads only once \
          the older one is removed, or with --allow-multiple-installations. To return to the older installation, apply \
          its manifest again, because installing this one removed its cluster permissions. Then delete only the \
          namespace {namespace}: kubectl delete -f with the manifest of this installation would also delete the CRDs \

@@ -16,6 +16,9 @@ pub const SECRET_POLL: Duration = Duration::from_secs(30);
 /// Maximum size of a certificate or key file in bytes.
 const FILE_LIMIT: u64 = 1 << 20;
 
+/// Part of [`CertificateError::Awaited`].
+pub const AWAITED: &str = "holds no serving certificate yet";
+
 /// Error of reading or issuing a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
@@ -47,7 +50,7 @@ pub enum CertificateError {
         source: kube::Error,
     },
     /// The Secret does not exist yet, or lacks certificate or key.
-    #[error("Secret {0} holds no serving certificate yet: operator-controller, which issues it, must run")]
+    #[error("Secret {} {}: operator-controller, which issues it, must run", .0, AWAITED)]
     Awaited(String),
     /// A certificate could not be created.
     #[error("creating a certificate: {0}")]

@@ -15,6 +15,15 @@ use olm_runtime::go_value;
 
 use crate::tls_profile::{self, Curve, ProfileName, Suite, TlsProfile};
 
+/// Error of a certificate without a key, or the other way round.
+pub const TLS_PAIR: &str = "tls-cert and tls-key flags must be used together";
+/// Prefix of the error of metrics without a certificate.
+pub const METRICS_CERTIFICATE: &str = "metrics-bind-address requires tls-cert and tls-key flags";
+/// End of the error of an invalid `--global-pull-secret`, which operator-controller only logs.
+pub const PULL_SECRET_FORMAT: &str = "should be of the format <namespace>/<name>";
+/// Error of operator-controller about an invalid `--global-pull-secret`.
+pub const PULL_SECRET_PARTS: &str = "incorrect number of components";
+
 /// Headings of `--help`.
 pub mod heading {
     /// Connection to the cluster, and general settings of the server.
@@ -205,14 +214,14 @@ impl ServiceFlags {
     /// The start-up error text of `component`.
     pub fn check(&self, component: Component) -> Result<(), String> {
         if self.tls_cert.is_empty() != self.tls_key.is_empty() {
-            let text = "tls-cert and tls-key flags must be used together";
+            let text = TLS_PAIR;
             return Err(match component {
                 Component::Catalogd => text.to_owned(),
                 Component::OperatorController => format!("unable to configure TLS certificates: {text}"),
             });
         }
         if !self.metrics_bind_address.is_empty() && !self.has_certificate() {
-            let text = "metrics-bind-address requires tls-cert and tls-key flags";
+            let text = METRICS_CERTIFICATE;
             return Err(match component {
                 Component::Catalogd => text.to_owned(),
                 Component::OperatorController => format!("{text} to be set"),
@@ -222,11 +231,11 @@ impl ServiceFlags {
         if !self.global_pull_secret.is_empty() && (halves.len() != 2 || halves.contains(&"")) {
             return Err(match component {
                 Component::Catalogd => {
-                    "value of global-pull-secret should be of the format <namespace>/<name>".to_owned()
+                    format!("value of global-pull-secret {PULL_SECRET_FORMAT}")
                 }
                 Component::OperatorController => {
-                    tracing::error!("Value of global-pull-secret should be of the format <namespace>/<name>");
-                    "incorrect number of components".to_owned()
+                    tracing::error!("Value of global-pull-secret {PULL_SECRET_FORMAT}");
+                    PULL_SECRET_PARTS.to_owned()
                 }
             });
         }

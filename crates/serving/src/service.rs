@@ -33,6 +33,8 @@ use crate::serving_certificate::{CertificateSource, ServingCertificate};
 use crate::tls_profile::TlsProfile;
 use crate::{client_authority, logs, traces};
 
+/// Log record of a server that no longer leads.
+pub const LEADERSHIP_LOST: &str = "leader election lost";
 /// Readiness check that succeeds once the body has registered its own checks.
 const STARTUP_CHECK: &str = "startup";
 /// Maximum wait for running reconciles after SIGTERM before the Lease is released anyway.
@@ -320,7 +322,7 @@ impl Service {
         let (body_ended, lost) = (self.body_ended.clone(), leadership.lost.clone());
         let renewal = tokio::spawn(async move {
             if body_ended.run_until_cancelled(election.hold()).await.is_some() {
-                tracing::error!(lease, "leader election lost");
+                tracing::error!(lease, "{LEADERSHIP_LOST}");
                 return lost.cancel();
             }
             election.release().await;

@@ -3,7 +3,14 @@
 //! The anchor of each rule is a heading of `docs/troubleshooting.md`, and each fault there has a rule: tests compare
 //! both.
 
+use olm_api::conditions::messages;
 use olm_finding::Declared;
+use olm_revision::teardown::DENIED;
+use olm_runtime::gates;
+use olm_runtime::installations::OLDER_INSTALLATION;
+use olm_serving::certificate::AWAITED;
+use olm_serving::flags;
+use olm_serving::service::LEADERSHIP_LOST;
 use serde::{Serialize, Serializer};
 
 /// Rule of `olm doctor`.
@@ -150,13 +157,13 @@ olm_finding::rules! {
     UNSATISFIED "RESOLVE-5" Warning (signs(REQUIRED, &[]))
         "A dependency of the installed bundle is not satisfied"
         "Install the package that the message names, such as by `olm install NAME --with-dependencies`"
-    RESOLVED_BUNDLE "INSTALL-1" Error (signs(RESOLVED, &["error for resolved bundle"]))
+    RESOLVED_BUNDLE "INSTALL-1" Error (signs(RESOLVED, &[messages::RESOLVED_BUNDLE]))
         "The chosen bundle cannot be installed"
         "The end of the message names the failed step; read the bundle with `olm render IMAGE --namespace NAMESPACE`"
     VALIDATION "INSTALL-2" Error (signs(PHASE, &["phase …validation error", "revision validation error"]))
         "The API server would reject an object of the bundle"
         "Change what the message names; create spec.namespace if it does not exist"
-    CONFIGURATION "INSTALL-3" Error (signs(CONFIG, &["invalid ClusterExtension configuration"]))
+    CONFIGURATION "INSTALL-3" Error (signs(CONFIG, &[olm_bundle::INVALID_CONFIGURATION]))
         "The bundle does not accept spec.config"
         "Correct the field that the message names; `olm config explain NAME` shows the accepted fields"
     COLLISION "INSTALL-4" Error (signs(COLLISIONS, &["revision object collisions in phase"]))
@@ -183,13 +190,13 @@ olm_finding::rules! {
     NO_IMAGE "CAUSE-4" Error (signs(RESOLVED, &["manifest unknown", "404"]))
         "The image does not exist"
         "Use a newer catalog, or another version"
-    NO_NAMESPACE "CAUSE-5" Error (signs(RESOLVED, &["no namespace matches watchNamespaceSelector"]))
+    NO_NAMESPACE "CAUSE-5" Error (signs(RESOLVED, &[olm_bundle::NO_NAMESPACE]))
         "No namespace has the labels of watchNamespaceSelector"
         "Label a namespace"
-    UNSUPPORTED "CAUSE-6" Error (signs(RESOLVED, &["unsupported bundle: "]))
+    UNSUPPORTED "CAUSE-6" Error (signs(RESOLVED, &[olm_bundle::UNSUPPORTED]))
         "The bundle needs an install mode or a feature that is off"
         "Turn on the feature gate that `olm status NAME` names (docs/reference/flags.md)"
-    RIGHTS "CAUSE-7" Error (signs(RESOLVED, &["is forbidden: ", "requires the following permissions"]))
+    RIGHTS "CAUSE-7" Error (signs(RESOLVED, &["is forbidden: ", messages::REQUIRES_PERMISSIONS]))
         "operator-controller or the service account of the extension lacks a permission"
         "Grant the permission (docs/tasks/rights.md); `olm rbac required NAME` prints all that are needed"
     ADMISSION "CAUSE-8" Error (signs(RESOLVED, &["admission webhook …denied the request", "ValidatingAdmissionPolicy '"]))
@@ -222,10 +229,10 @@ olm_finding::rules! {
     ANNOTATION "ANNOTATION-1" Warning (signs(WITHOUT_MESSAGE, &[]))
         "An annotation of an extension has an unknown value, which has the safe effect"
         "Correct the value (docs/reference/annotations.md)"
-    CATALOG_IMAGE "CATALOG-1" Error (signs(CONTENT, &["source catalog content"]))
+    CATALOG_IMAGE "CATALOG-1" Error (signs(CONTENT, &[messages::CATALOG_IMAGE]))
         "The image of the catalog cannot be pulled"
         "Run `olm catalog ls IMAGE` on your machine. If it works, check network, CA and pull Secret of catalogd; if it fails, the image or its registry"
-    CATALOG_CONTENT "CATALOG-2" Error (signs(STORING, &["error storing fbc"]))
+    CATALOG_CONTENT "CATALOG-2" Error (signs(STORING, &[messages::CATALOG_CONTENT]))
         "The image has no valid catalog"
         "List the findings with `olm validate IMAGE`, and publish a corrected image"
     CATALOG_WEBHOOK "CATALOG-3" Error (signs(WEBHOOK, &["failed calling webhook \"inject-metadata-name.olm.operatorframework.io\""]))
@@ -234,7 +241,7 @@ olm_finding::rules! {
     DELETING "DELETE-1" Error (signs(DELETION, &[]))
         "The deletion hangs"
         "`olm status NAME` shows what remains; never remove the finalizers of OLM by hand"
-    IN_USE "DELETE-2" Warning (signs(DELETION, &["cannot uninstall: …custom resources exist"]))
+    IN_USE "DELETE-2" Warning (signs(DELETION, &[messages::IN_USE]))
         "Annotation uninstall-policy: BlockIfInUse, and custom resources exist"
         "Delete the custom resources, or remove annotation ext.olm.operatorframework.io/uninstall-policy"
     WAITING "DELETE-3" Warning (signs(DELETION, &["waiting for …finalizer"]))
@@ -246,7 +253,7 @@ olm_finding::rules! {
     WAITING_CRD "DELETE-5" Error (signs(DELETION, &["waiting for the deletion of CustomResourceDefinition"]))
         "Custom resources of an earlier installation keep their CRD"
         "Run the commands that `olm uninstall NAME --wait` prints, which remove the finalizers"
-    DEPENDENTS "DELETE-6" Warning (signs(DELETION, &["uninstall waits: installed extension …requires"]))
+    DEPENDENTS "DELETE-6" Warning (signs(DELETION, &[messages::UNINSTALL_WAITS]))
         "Another extension requires this one"
         "Uninstall that extension first, or allow the deletion of this one: `kubectl annotate clusterextension NAME ext.olm.operatorframework.io/ignore-dependents=true`"
     REVISION_OBJECTS "DELETE-7" Error (signs(DELETION, &["removing revision resources that are not owned by another revision"]))
@@ -255,7 +262,7 @@ olm_finding::rules! {
     UNKNOWN_OBJECTS "DELETE-8" Error (signs(DELETION, &["objects of revision …are unknown: "]))
         "A Secret of the revision was lost, so its objects are not known"
         "Create the ClusterExtension again, or delete the revision"
-    DENIED_DELETIONS "DELETE-9" Error (signs(DELETION, &["deletions that are denied: ", "deletions are denied: ", "objects are left, because their deletion is denied: "]))
+    DENIED_DELETIONS "DELETE-9" Error (signs(DELETION, &[DENIED, "deletions are denied: ", "objects are left, because their deletion is denied: "]))
         "An admission policy or a missing permission denies deletions"
         "Change the policy, or grant the permission; delete what is left yourself"
     NOT_UPGRADEABLE "PLATFORM-1" Warning (signs(PLATFORM, &[]))
@@ -270,28 +277,28 @@ olm_finding::rules! {
     SERVER_RESTARTED "SERVER-3" Warning (signs(START, &[]))
         "A server was restarted"
         "Read the log of its previous run; if the reason is OOMKilled, raise its memory limit"
-    UNKNOWN_GATE "LOG-1" Error (signs(START, &["unrecognized feature gate: "]))
+    UNKNOWN_GATE "LOG-1" Error (signs(START, &[gates::UNKNOWN_GATE]))
         "--feature-gates names a gate that this version does not have"
         "Remove the gate, or install a version that has it (docs/reference/flags.md)"
-    TLS_PAIR "LOG-2" Error (signs(START, &["tls-cert and tls-key flags must be used together"]))
+    TLS_PAIR "LOG-2" Error (signs(START, &[flags::TLS_PAIR]))
         "One of --tls-cert and --tls-key is missing"
         "Set both flags, or neither"
-    METRICS_CERTIFICATE "LOG-3" Error (signs(START, &["metrics-bind-address requires tls-cert and tls-key flags"]))
+    METRICS_CERTIFICATE "LOG-3" Error (signs(START, &[flags::METRICS_CERTIFICATE]))
         "Metrics need a certificate"
         "Set --tls-cert and --tls-key, or --metrics-bind-address=0"
-    GLOBAL_PULL_SECRET "LOG-4" Error (signs(START, &["should be of the format <namespace>/<name>", "incorrect number of components"]))
+    GLOBAL_PULL_SECRET "LOG-4" Error (signs(START, &[flags::PULL_SECRET_FORMAT, flags::PULL_SECRET_PARTS]))
         "The value of --global-pull-secret is invalid"
         "Write it as NAMESPACE/NAME"
     TLS_PROFILE "LOG-5" Error (signs(START, &["unknown TLS profile", "unknown cipher", "unknown curve", "unknown TLS version"]))
         "A value of --tls-profile or --tls-custom-… is invalid"
         "Use a value of docs/reference/flags.md"
-    AWAITED_CERTIFICATE "LOG-6" Error (signs(START, &["holds no serving certificate yet"]))
+    AWAITED_CERTIFICATE "LOG-6" Error (signs(START, &[AWAITED]))
         "catalogd waits for its certificate, which operator-controller issues"
         "Repair operator-controller; see its log"
-    LOST_LEADERSHIP "LOG-7" Warning (signs(START, &["leader election lost"]))
+    LOST_LEADERSHIP "LOG-7" Warning (signs(START, &[LEADERSHIP_LOST]))
         "The API server did not answer for longer than --leader-elect-renew-deadline"
         "Check the API server and the network to it; the pod restarts by itself"
-    OLDER "LOG-8" Error (signs(START, &["is an older installation for the same cluster"]))
+    OLDER "LOG-8" Error (signs(START, &[OLDER_INSTALLATION]))
         "OLM also runs in another namespace, and leads there"
         "Remove one installation, but not the CRDs (docs/tasks/install.md#another-namespace)"
     EXPIRED "CERT-1" Error (signs(WITHOUT_MESSAGE, &[]))

@@ -40,6 +40,9 @@ use identity::Identity;
 use key::Key;
 use signature::SignatureRequirement;
 
+/// Start of the log record about a missing policy.
+pub const NO_POLICY: &str = "no signature policy found";
+
 /// Location of the signature policy of this process.
 #[derive(Debug, Clone)]
 pub struct PolicySource {
@@ -234,7 +237,7 @@ impl PolicySource {
             return Err(format!("a signature policy is required and there is none in {}", looked.join(", ")));
         }
         if !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!("no signature policy found, using insecure policy: every image is accepted");
+            tracing::warn!("{NO_POLICY}, using insecure policy: every image is accepted");
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use olm_cli_core::output::qualified;
+use olm_oci::policy::NO_POLICY;
 use olm_runtime::component::{Component, VERSION};
 use olm_version::Version;
 use serde::Serialize;
@@ -19,8 +20,6 @@ const LINES: usize = 20;
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 /// Shortest time after which a Lease counts as not renewed: clocks differ.
 const SLACK: SignedDuration = SignedDuration::from_mins(1);
-/// Line of a server that accepts every image.
-const UNSIGNED: &str = "no signature policy found";
 
 pub(super) fn findings(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -64,7 +63,7 @@ fn of_server(server: Component, observed: &Observed, now: Timestamp, findings: &
     if has_election && !observed.is_unreadable("leases") {
         findings.extend(lease(server, observed, now));
     }
-    let is_unsigned = |pod: &&Value| observed.log(name(pod), false).contains(UNSIGNED);
+    let is_unsigned = |pod: &&Value| observed.log(name(pod), false).contains(NO_POLICY);
     if pods.iter().any(is_unsigned) {
         findings.push(finding(&rule::UNSIGNED, &title_of, "its log says that no signature policy was found"));
     }
