@@ -16,17 +16,6 @@ pub enum InstallErrorClass {
     InvalidConfiguration,
     /// The signature policy rejects the image. Retried, since the policy and signatures may change.
     Rejected,
-    /// Not an error: an image is being pulled.
-    Pulling,
-    /// Not an error: the first installation waits for an approval or for a window.
-    Held,
-}
-
-impl InstallErrorClass {
-    /// Reports whether the attempt has not failed, but waits.
-    pub fn is_no_error(self) -> bool {
-        matches!(self, Self::Pulling | Self::Held)
-    }
 }
 
 /// A failed attempt: its class and the text for the condition.

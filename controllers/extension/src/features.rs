@@ -1,5 +1,6 @@
 //! Effect of the feature gates on extensions (docs/design/operations.md#feature-gates).
 
+use kube::runtime::reflector::{ObjectRef, Store};
 use olm_api::ClusterExtension;
 use olm_bundle::Certificates;
 use olm_request::{ExtensionRules, Settings};
@@ -39,5 +40,18 @@ impl Features {
         let spec = extension.spec.as_ref().filter(|_| self.impersonation)?;
         let account = spec.service_account.as_ref().filter(|account| !account.name.is_empty())?;
         Some(format!("{}/{}", spec.namespace, account.name))
+    }
+
+    /// Reports whether the extension requires protection of its dependencies of this property type.
+    pub(crate) fn protects(
+        self,
+        extensions: &Store<ClusterExtension>,
+        extension: &str,
+        property_type: &str,
+    ) -> bool {
+        extensions.get(&ObjectRef::new(extension)).is_some_and(|extension| {
+            let rules = self.rules(&extension);
+            rules.protect(&extension) && rules.counts(property_type)
+        })
     }
 }

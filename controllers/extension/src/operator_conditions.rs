@@ -85,7 +85,8 @@ impl OperatorConditions {
     pub(crate) async fn blocker(
         &self,
         extension: &str,
-        (namespace, name): (&str, &str),
+        namespace: &str,
+        name: &str,
     ) -> Result<Option<String>, InstallError> {
         let api: Api<OperatorCondition> = Api::namespaced(self.client.clone(), namespace);
         let what = format!("OperatorCondition {namespace}/{name}");
@@ -231,11 +232,13 @@ impl OperatorConditions {
     async fn is_controlled(&self, object: &ObjectMeta, extension: &str) -> Result<bool, kube::Error> {
         let mut owners = object.owner_references.iter().flatten();
         let Some(owner) = owners.find(|owner| owner.controller == Some(true)) else { return Ok(false) };
-        let sets: Api<ClusterObjectSet> = Api::all(self.client.clone());
-        let set = within_deadline(sets.get_opt(&owner.name)).await?;
-        Ok(set.is_some_and(|set| {
-            let label = set.labels().get(labels::OWNER_NAME).map(String::as_str);
-            set.uid().as_ref() == Some(&owner.uid) && label == Some(extension) && belongs_to(&set, extension)
+        let revisions: Api<ClusterObjectSet> = Api::all(self.client.clone());
+        let revision = within_deadline(revisions.get_opt(&owner.name)).await?;
+        Ok(revision.is_some_and(|revision| {
+            let label = revision.labels().get(labels::OWNER_NAME).map(String::as_str);
+            revision.uid().as_ref() == Some(&owner.uid)
+                && label == Some(extension)
+                && belongs_to(&revision, extension)
         }))
     }
 }

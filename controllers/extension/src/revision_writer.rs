@@ -23,7 +23,7 @@ const ATTEMPTS: usize = 5;
 /// Access to revisions and their Secrets.
 pub(crate) struct RevisionWriter {
     client: Client,
-    sets: Api<ClusterObjectSet>,
+    revisions: Api<ClusterObjectSet>,
     secrets: Api<Secret>,
     system_namespace: String,
 }
@@ -79,7 +79,7 @@ impl RevisionWriter {
     /// `system_namespace` is the namespace of the Secrets.
     pub(crate) fn new(client: Client, system_namespace: &str) -> Self {
         Self {
-            sets: Api::all(client.clone()),
+            revisions: Api::all(client.clone()),
             secrets: Api::namespaced(client.clone(), system_namespace),
             client,
             system_namespace: system_namespace.to_owned(),
@@ -93,9 +93,9 @@ impl RevisionWriter {
             return Ok(Vec::new());
         }
         let selector = ListParams::default().labels(&format!("{}={extension}", labels::OWNER_NAME));
-        let list = async |page| api_request(self.sets.list(&page), "listing revisions").await;
+        let list = async |page| api_request(self.revisions.list(&page), "listing revisions").await;
         let mut all = list_all(selector.limit(LIST_PAGE), list).await?;
-        all.retain(|set| belongs_to(set, extension));
+        all.retain(|revision| belongs_to(revision, extension));
         Ok(all)
     }
 
@@ -103,11 +103,15 @@ impl RevisionWriter {
     ///
     /// # Errors
     /// A Secret is missing or mutable, or cannot be read.
-    pub(crate) async fn content(&self, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, InstallError> {
-        let Some(spec) = &set.spec else { return Err(InstallError::retry("it has no spec")) };
+    pub(crate) async fn content(
+        &self,
+        revision: &ClusterObjectSet,
+    ) -> Result<Vec<ContentPhase>, InstallError> {
+        let Some(spec) = &revision.spec else { return Err(InstallError::retry("it has no spec")) };
         let found = content_secrets(&self.client, Some(spec), &self.system_namespace).await?;
-        tokio::task::block_in_place(|| resolve(spec, &self.system_namespace, &found))
-            .map_err(|error| InstallError::retry(error).context(format!("content of {}", set.name_any())))
+        tokio::task::block_in_place(|| resolve(spec, &self.system_namespace, &found)).map_err(|error| {
+            InstallError::retry(error).context(format!("content of {}", revision.name_any()))
+        })
     }
 
     /// Creates the draft as successor of all `existing` revisions of the extension.
@@ -138,7 +142,7 @@ impl RevisionWriter {
             }
         }
         let existing = self.list(extension).await?;
-        let spec = newest(&existing).and_then(|set| set.spec.as_ref());
+        let spec = newest(&existing).and_then(|revision| revision.spec.as_ref());
         let found = content_secrets(&self.client, spec, &self.system_namespace).await?;
         let (decision, content) = tokio::task::block_in_place(|| {
             // Incomplete content cannot be compared with the draft.
@@ -161,15 +165,15 @@ impl RevisionWriter {
             (RevisionDecision::Keep, Some(current)) => {
                 Ok(AppliedRevision { created: false, set: current.clone() })
             }
-            (RevisionDecision::Patch(set), Some(current)) => {
-                let patched = self.patch(current, *set).await;
+            (RevisionDecision::Patch(revision), Some(current)) => {
+                let patched = self.patch(current, *revision).await;
                 let context = || format!("patching {} Revision", current.name_any());
-                let set = patched.map_err(|error| error.context(context()))?;
-                Ok(AppliedRevision { created: false, set })
+                let revision = patched.map_err(|error| error.context(context()))?;
+                Ok(AppliedRevision { created: false, set: revision })
             }
             (RevisionDecision::New { number }, _) => {
-                let set = self.create(extension, draft, number, &existing).await?;
-                Ok(AppliedRevision { created: true, set })
+                let revision = self.create(extension, draft, number, &existing).await?;
+                Ok(AppliedRevision { created: true, set: revision })
             }
             (RevisionDecision::Keep | RevisionDecision::Patch(_), None) => {
                 Err(InstallError::retry("there is no revision"))
@@ -187,9 +191,10 @@ impl RevisionWriter {
     ) -> Result<ClusterObjectSet, InstallError> {
         let mut attempt = 1;
         loop {
-            let found = within_deadline(self.sets.get_opt(&current.name_any())).await;
-            let found =
-                found.map_err(|error| InstallError::api(&error))?.filter(|set| set.uid() == current.uid());
+            let found = within_deadline(self.revisions.get_opt(&current.name_any())).await;
+            let found = found
+                .map_err(|error| InstallError::api(&error))?
+                .filter(|revision| revision.uid() == current.uid());
             let Some(found) = found else { return Err(InstallError::retry("it no longer exists")) };
             // Read after the revision: an orphaning from now on changes its resourceVersion.
             self.require_extension(&desired).await?;
@@ -202,8 +207,8 @@ impl RevisionWriter {
     }
 
     /// Fails if the extension of this revision is gone or being deleted.
-    async fn require_extension(&self, set: &ClusterObjectSet) -> Result<(), InstallError> {
-        for owner in set.owner_references() {
+    async fn require_extension(&self, revision: &ClusterObjectSet) -> Result<(), InstallError> {
+        for owner in revision.owner_references() {
             if !extension_stays(&self.client, owner).await? {
                 return Err(InstallError::retry("its ClusterExtension is deleted or being deleted"));
             }
@@ -218,17 +223,17 @@ impl RevisionWriter {
         number: i64,
         existing: &[ClusterObjectSet],
     ) -> Result<ClusterObjectSet, InstallError> {
-        let revision =
+        let numbered =
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
         // The objects of a revision that is deleted with its extension must not move to a new one.
         if newest(existing).is_some_and(|newest| newest.metadata.deletion_timestamp.is_some()) {
-            let stays = self.require_extension(&revision.set).await;
+            let stays = self.require_extension(&numbered.set).await;
             stays.map_err(|error| error.context("creating new Revision"))?;
         }
         for old in outdated(existing) {
             let preconditions = Preconditions { uid: old.uid(), resource_version: old.resource_version() };
             let params = DeleteParams::default().preconditions(preconditions);
-            match within_deadline(self.sets.delete(&old.name_any(), &params)).await {
+            match within_deadline(self.revisions.delete(&old.name_any(), &params)).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
                 Err(error) => {
                     let context = "garbage collecting old revisions: deleting archived revision";
@@ -237,34 +242,34 @@ impl RevisionWriter {
                 Ok(_) => {}
             }
         }
-        let set = self.write(&revision).await?;
-        tracing::info!(extension, revision = set.name_any(), "created revision");
-        Ok(set)
+        let revision = self.write(&numbered).await?;
+        tracing::info!(extension, revision = revision.name_any(), "created revision");
+        Ok(revision)
     }
 
     /// Writes a numbered revision: its Secrets, the ClusterObjectSet, then the owner references of the Secrets.
-    pub(crate) async fn write(&self, revision: &NumberedRevision) -> Result<ClusterObjectSet, InstallError> {
-        self.refuse_foreign(&revision.set).await?;
+    pub(crate) async fn write(&self, numbered: &NumberedRevision) -> Result<ClusterObjectSet, InstallError> {
+        self.refuse_foreign(&numbered.set).await?;
         let mut secrets = Vec::new();
-        for secret in &revision.secrets {
+        for secret in &numbered.secrets {
             secrets.push(self.put(secret).await?);
         }
-        let set = api_request(self.server_side_apply(&revision.set), "creating new Revision").await?;
+        let revision = api_request(self.server_side_apply(&numbered.set), "creating new Revision").await?;
         for secret in &secrets {
             // Replace the owners: an old one may be a deleted revision of the same name.
             let unowned = ObjectMeta { owner_references: None, ..secret.metadata.clone() };
-            self.add_owner(&secret.name_any(), &unowned, &set)
+            self.add_owner(&secret.name_any(), &unowned, &revision)
                 .await
                 .map_err(|error| error.context("patching ownerReferences on ref Secrets"))?;
         }
-        Ok(set)
+        Ok(revision)
     }
 
     /// Refuses to overwrite a ClusterObjectSet of another owner (docs/design/apply.md#writing-a-revision). Our own
     /// may exist: from an attempt that ended early, or without its label.
     async fn refuse_foreign(&self, desired: &ClusterObjectSet) -> Result<(), InstallError> {
         let name = desired.name_any();
-        let found = api_request(self.sets.get_opt(&name), "creating new Revision").await?;
+        let found = api_request(self.revisions.get_opt(&name), "creating new Revision").await?;
         match found.and_then(|found| foreign(&found, desired)) {
             Some(why) => Err(InstallError::retry(format!(
                 "creating new Revision: ClusterObjectSet {name:?} already exists and does not belong to this \
@@ -303,25 +308,25 @@ impl RevisionWriter {
         })
     }
 
-    async fn server_side_apply(&self, set: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {
+    async fn server_side_apply(&self, revision: &ClusterObjectSet) -> Result<ClusterObjectSet, kube::Error> {
         let params = PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER).force();
-        self.sets.patch(&set.name_any(), &params, &Patch::Apply(set)).await
+        self.revisions.patch(&revision.name_any(), &params, &Patch::Apply(revision)).await
     }
 
     /// Verifies that every Secret of an active revision exists and has the revision as owner. `draft` yields the
     /// source of the revision and is called only if a Secret is missing.
     pub(crate) async fn verify_content(
         &self,
-        set: &ClusterObjectSet,
+        revision: &ClusterObjectSet,
         draft: impl AsyncFnOnce() -> Result<Draft, InstallError>,
     ) -> Result<(), InstallError> {
         let mut missing = Vec::new();
-        let keys = set.spec.iter().flat_map(|spec| secrets(spec, &self.system_namespace));
+        let keys = revision.spec.iter().flat_map(|spec| secrets(spec, &self.system_namespace));
         for key in keys.filter(|key| key.namespace == self.system_namespace) {
             let found = self.secrets.get_metadata_opt(&key.name);
             match api_request(found, format!("getting Secret {key}")).await? {
                 Some(secret) => {
-                    let added = self.add_owner(&key.name, &secret.metadata, set).await;
+                    let added = self.add_owner(&key.name, &secret.metadata, revision).await;
                     added.map_err(|error| error.context("ensuring ownerReferences on ref Secrets"))?;
                 }
                 None => missing.push(key.name),
@@ -332,20 +337,25 @@ impl RevisionWriter {
         }
         let draft = draft().await?;
         for name in &missing {
-            self.restore(&draft, set, name).await?;
+            self.restore(&draft, revision, name).await?;
         }
         Ok(())
     }
 
-    async fn restore(&self, draft: &Draft, set: &ClusterObjectSet, name: &str) -> Result<(), InstallError> {
-        let number = set.number();
-        let revision =
+    async fn restore(
+        &self,
+        draft: &Draft,
+        revision: &ClusterObjectSet,
+        name: &str,
+    ) -> Result<(), InstallError> {
+        let number = revision.number();
+        let numbered =
             tokio::task::block_in_place(|| draft.number(number, &self.system_namespace)).map_err(invalid)?;
-        let Some(mut secret) = revision.secrets.into_iter().find(|secret| secret.name_any() == name) else {
+        let Some(mut secret) = numbered.secrets.into_iter().find(|secret| secret.name_any() == name) else {
             return Err(InstallError::retry(format!("ref Secret {name:?} is missing and cannot be rebuilt")));
         };
-        secret.metadata.owner_references = secret_owner(set).map(|owner| vec![owner]);
-        tracing::info!(revision = set.name_any(), secret = name, "recreating missing ref Secret");
+        secret.metadata.owner_references = secret_owner(revision).map(|owner| vec![owner]);
+        tracing::info!(revision = revision.name_any(), secret = name, "recreating missing ref Secret");
         self.put(&secret).await.map(drop)
     }
 
@@ -355,9 +365,9 @@ impl RevisionWriter {
         &self,
         name: &str,
         secret: &ObjectMeta,
-        set: &ClusterObjectSet,
+        revision: &ClusterObjectSet,
     ) -> Result<(), InstallError> {
-        let Some(owner) = secret_owner(set) else {
+        let Some(owner) = secret_owner(revision) else {
             return Ok(());
         };
         let owners = secret.owner_references.as_deref().unwrap_or_default();
@@ -382,7 +392,8 @@ pub(crate) fn invalid(error: GenerateError) -> InstallError {
 /// Describes the owner of a foreign ClusterObjectSet of this name. `None` if the extension owns it, or if its
 /// label names the extension and it has no other controller.
 fn foreign(found: &ClusterObjectSet, desired: &ClusterObjectSet) -> Option<String> {
-    let label = |set: &ClusterObjectSet| set.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
+    let label =
+        |revision: &ClusterObjectSet| revision.labels().get(labels::OWNER_NAME).cloned().unwrap_or_default();
     let (owner_name, extension) = (label(found), label(desired));
     let mut ours = desired.owner_references().iter();
     let is_owned = ours.any(|ours| found.owner_references().iter().any(|owner| owner.uid == ours.uid));

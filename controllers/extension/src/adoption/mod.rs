@@ -34,9 +34,9 @@ const ATTEMPTS: usize = 5;
 
 /// Adopts installations made with Helm.
 pub(crate) struct Adoption {
-    sets: Api<ClusterObjectSet>,
+    revisions: Api<ClusterObjectSet>,
     secrets: Api<Secret>,
-    revisions: RevisionWriter,
+    writer: RevisionWriter,
     system_namespace: String,
 }
 
@@ -54,9 +54,9 @@ impl Adoption {
     /// `system_namespace` is the namespace of the releases and of revision Secrets.
     pub(crate) fn new(client: Client, system_namespace: &str) -> Self {
         Self {
-            sets: Api::all(client.clone()),
+            revisions: Api::all(client.clone()),
             secrets: Api::namespaced(client.clone(), system_namespace),
-            revisions: RevisionWriter::new(client, system_namespace),
+            writer: RevisionWriter::new(client, system_namespace),
             system_namespace: system_namespace.to_owned(),
         }
     }
@@ -87,7 +87,7 @@ impl Adoption {
                 names => Err(InstallError::retry(not_owned(&names))),
             };
         };
-        let existing = self.revisions.list(&name).await;
+        let existing = self.writer.list(&name).await;
         let existing = existing
             .map_err(|failure| failure.context("listing ClusterObjectSets before attempting migration"))?;
         // An earlier attempt created it, and the cache will show it soon. `list` returns no revisions of other
@@ -97,9 +97,10 @@ impl Adoption {
         }
         let release = self.release(&index, named == Some(&index)).await?;
         let bundle = release.bundle.name.clone();
-        let set = self.make_revision(extension, release).await?;
-        self.mark_succeeded(&set.name_any()).await?;
-        let note = format!("Helm release {number} (bundle {bundle}) adopted as revision {}", set.name_any());
+        let revision = self.make_revision(extension, release).await?;
+        self.mark_succeeded(&revision.name_any()).await?;
+        let note =
+            format!("Helm release {number} (bundle {bundle}) adopted as revision {}", revision.name_any());
         tracing::info!(extension = name, note, "adopted Helm release");
         Ok(AdoptionState::Pending(Some(note)))
     }
@@ -107,7 +108,7 @@ impl Adoption {
     /// Completes the adoption. Revision 1 counts as installed at once, but its successor must wait until revision 1
     /// owns all objects. Before that, they would collide with the successor.
     async fn complete(&self, revisions: &[Arc<ClusterObjectSet>]) -> Result<AdoptionState, InstallError> {
-        let Some(first) = revisions.iter().find(|set| is_migrated(set)) else {
+        let Some(first) = revisions.iter().find(|revision| is_migrated(revision)) else {
             return Ok(AdoptionState::Complete);
         };
         if !first.is_true(types::SUCCEEDED) {
@@ -173,7 +174,7 @@ impl Adoption {
             let value = extension.annotations().get(key).map(|value| (key.to_owned(), value.clone()));
             revision.set.metadata.annotations.get_or_insert_default().extend(value);
         }
-        self.revisions.write(&revision).await
+        self.writer.write(&revision).await
     }
 
     /// Sets `Succeeded` on the revision: it represents a working installation, and only a succeeded revision counts
@@ -181,24 +182,24 @@ impl Adoption {
     async fn mark_succeeded(&self, name: &str) -> Result<(), InstallError> {
         let mut attempt = 1;
         loop {
-            let set = within_deadline(self.sets.get(name)).await;
-            let set = set.map_err(|error| {
+            let revision = within_deadline(self.revisions.get(name)).await;
+            let revision = revision.map_err(|error| {
                 InstallError::api(&error).context("getting existing revision for status check")
             })?;
-            if set.is_true(types::SUCCEEDED) {
+            if revision.is_true(types::SUCCEEDED) {
                 return Ok(());
             }
-            let mut status = set.status.clone().unwrap_or_default();
+            let mut status = revision.status.clone().unwrap_or_default();
             conditions::set(
                 &mut status.conditions,
                 types::SUCCEEDED,
                 Status::True,
                 reasons::SUCCEEDED,
                 MIGRATED_MESSAGE,
-                set.metadata.generation,
+                revision.metadata.generation,
                 Timestamp::now(),
             );
-            match write_status(&self.sets, &set, &status).await {
+            match write_status(&self.revisions, &revision, &status).await {
                 // The revision controller has started to write the status as well.
                 Err(kube::Error::Api(answer)) if answer.is_conflict() && attempt < ATTEMPTS => attempt += 1,
                 written => {
@@ -219,9 +220,9 @@ fn not_owned(names: &str) -> String {
 }
 
 /// Reports whether the revision was made from a Helm release. No other revision is set to succeeded here.
-fn is_migrated(set: &ClusterObjectSet) -> bool {
-    let is_marked = set.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true");
-    is_marked && set.number() == 1
+fn is_migrated(revision: &ClusterObjectSet) -> bool {
+    let is_marked = revision.labels().get(labels::MIGRATED_FROM_HELM).is_some_and(|value| value == "true");
+    is_marked && revision.number() == 1
 }
 
 #[cfg(test)]

@@ -69,9 +69,37 @@ pub(crate) enum UnusableBundle {
     Pulling(Pending),
 }
 
-/// Verdict of the signature policy on an image: whether the policy demanded signatures for accepting it, or why it is
-/// rejected.
-pub(crate) type SignatureVerdict = Result<bool, InstallError>;
+/// Verdict of the signature policy on an image.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum SignatureVerdict {
+    /// The policy accepts the image without a signature.
+    NotRequired,
+    /// The image has the signatures that the policy requires.
+    Verified,
+    /// The policy rejects the image.
+    Rejected(InstallError),
+    /// The signatures cannot be verified now.
+    Unknown(InstallError),
+}
+
+impl SignatureVerdict {
+    /// Verdict without an answer, or with an answer that rejects the image.
+    pub(crate) fn failed(failure: InstallError) -> Self {
+        match failure.class {
+            InstallErrorClass::Rejected => Self::Rejected(failure),
+            _ => Self::Unknown(failure),
+        }
+    }
+
+    /// # Errors
+    /// The reason for which no revision is created from the image.
+    pub(crate) fn accepted(&self) -> Result<(), InstallError> {
+        match self {
+            Self::NotRequired | Self::Verified => Ok(()),
+            Self::Rejected(failure) | Self::Unknown(failure) => Err(failure.clone()),
+        }
+    }
+}
 
 pub(crate) struct Pulled {
     image: CanonicalRef,
@@ -167,11 +195,13 @@ impl Bundles {
     ) -> Result<SignatureVerdict, Pending> {
         let needed = match self.puller.verification(image) {
             Ok(needed) => needed,
-            Err(error) => return Ok(Err(unavailable(error))),
+            Err(error) => return Ok(SignatureVerdict::failed(unavailable(error))),
         };
-        let is_signed = needed.is_signed();
-        if !is_signed || self.is_verified(image, &needed).await {
-            return Ok(Ok(is_signed));
+        if !needed.is_signed() {
+            return Ok(SignatureVerdict::NotRequired);
+        }
+        if self.is_verified(image, &needed).await {
+            return Ok(SignatureVerdict::Verified);
         }
         let work = |stop: CancellationToken| {
             let (puller, images) = (Arc::clone(&self.puller), Arc::clone(&self.images));
@@ -184,7 +214,7 @@ impl Bundles {
             }
         };
         let verified = self.verifications.outcome(extension, needed.clone(), work).await?;
-        Ok(verified.map(|()| is_signed))
+        Ok(verified.map_or_else(SignatureVerdict::failed, |()| SignatureVerdict::Verified))
     }
 
     async fn is_verified(&self, image: &CanonicalRef, needed: &Verification) -> bool {

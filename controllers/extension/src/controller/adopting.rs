@@ -15,8 +15,9 @@ use olm_revision::object::ObjectKey;
 use olm_revision::plan::controller;
 use serde_json::Value;
 
-use super::decide::{ObservedExtension, RevisionInputs};
 use super::install::Installer;
+use super::observed::ObservedExtension;
+use super::revisions::RevisionInputs;
 use crate::revision_writer::RevisionPlan;
 
 /// Maximum number of concurrent reads.
@@ -48,7 +49,9 @@ impl ObservedExtension<'_> {
     /// nothing again.
     pub(super) fn adopts(&self) -> bool {
         let is_recorded = |digest| {
-            self.sets.iter().any(|set| set.annotations().get(annotations::EXT_ADOPT) == Some(digest))
+            self.revisions
+                .iter()
+                .any(|revision| revision.annotations().get(annotations::EXT_ADOPT) == Some(digest))
         };
         self.rules.adopt.as_ref().is_some_and(|digest| !is_recorded(digest))
     }
@@ -69,8 +72,11 @@ impl Installer<'_> {
         if !plan.makes_revision() {
             return Ok((draft, Vec::new()));
         }
-        let recorded: Vec<&String> =
-            plan.existing().iter().filter_map(|set| set.annotations().get(annotations::EXT_ADOPT)).collect();
+        let recorded: Vec<&String> = plan
+            .existing()
+            .iter()
+            .filter_map(|revision| revision.annotations().get(annotations::EXT_ADOPT))
+            .collect();
         let Some(digest) = observed.rules.adopt.as_ref().filter(|digest| !recorded.contains(digest)) else {
             return Ok(match recorded.last() {
                 Some(digest) => (draft.adopting(digest, &[]), Vec::new()),

@@ -206,7 +206,7 @@ async fn objects_are_read_as_the_service_account_of_the_extension() {
         let map = map("kept", &json!({"metadata": {"namespace": NAMESPACE}}));
         Draft::new(owner, &bundle, vec![map]).unwrap()
     };
-    let plan = context.revisions.plan("demo", &draft(), None).await.unwrap();
+    let plan = context.writer.plan("demo", &draft(), None).await.unwrap();
     let mut inputs = observed.inputs(&bundle);
     assert!(context.installer().adopting(&observed, &inputs, draft(), &plan).await.is_ok());
     for (account, class, text) in [

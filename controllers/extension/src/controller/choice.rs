@@ -2,6 +2,7 @@
 //! docs/design/resolution.md#served-catalogs). Pure: the answers of catalogs and cluster come in
 //! [`ResolutionInputs`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
@@ -19,8 +20,7 @@ use olm_version::{Constraint, VersionRelease};
 
 use super::events::{self, ExtensionEvent};
 use super::findings::{self, ConditionChange, ConditionChanges, Hints};
-use super::group::Together;
-use super::revisions::{Revision, RevisionStates};
+use super::revisions::{Revision, RevisionStates, is_other};
 use super::status::DeprecationData;
 
 /// Maximum JSON size in bytes of the catalog properties that a revision records completely. Above it, only those
@@ -41,6 +41,9 @@ pub(super) fn of_revision(revision: &Revision, rules: &ExtensionRules) -> Bundle
         ..BundleIdentity::default()
     }
 }
+
+/// Bundles of the other members of an upgrade group that move in the same step, by extension.
+pub(super) type Together = BTreeMap<String, String>;
 
 /// Target bundle and its findings.
 #[derive(Clone, Debug, PartialEq)]
@@ -401,11 +404,6 @@ fn with_hints(mut error: ResolveError, hints: Hints) -> String {
         *satisfiers = hints.satisfiers;
     }
     format!("{error}{rest}")
-}
-
-/// Reports whether the target has another name or version than the bundle.
-pub(super) fn is_other(bundle: &BundleMetadata, target: &BundleIdentity) -> bool {
-    (&bundle.name, &bundle.version) != (&target.name, &target.version)
 }
 
 /// Reports whether the version range admits the bundle. An empty range admits every version.

@@ -1,66 +1,15 @@
 //! Next step for an extension, from what was observed, chosen and remembered. Pure.
 
-use std::sync::Arc;
-
-use olm_api::cluster_extension::CatalogFilter;
+use olm_api::ClusterObjectSet;
 use olm_api::conditions::{reasons, types};
-use olm_api::{ClusterExtension, ClusterExtensionStatus, ClusterObjectSet};
-use olm_controller_core::install_error::InstallError;
-use olm_request::{ExtensionRules, SelectedNamespaces};
 use olm_revision::generate::BundleIdentity;
-use serde_json::Value;
 
-use super::choice::{Choice, ResolutionFailure, is_other};
+use super::choice::{Choice, ResolutionFailure};
 use super::memory::{ExtensionMemory, RevisionFingerprint};
-use super::namespaces::NamespaceList;
-use super::revisions::{Revision, RevisionStates};
+use super::observed::ObservedExtension;
+use super::revisions::{Revision, RevisionInputs};
 use super::rollback::{self, RollbackStep};
 use crate::preflight::CrdVerdict;
-
-pub(super) struct ObservedExtension<'a> {
-    pub extension: &'a ClusterExtension,
-    pub name: String,
-    pub rules: ExtensionRules,
-    /// `<namespace>/<name>` of the service account that applies the objects. `None` means that of the controller.
-    pub account: Option<String>,
-    /// Revisions of the extension, unordered.
-    pub sets: Vec<Arc<ClusterObjectSet>>,
-    pub states: RevisionStates,
-    /// `true` if the spec changed since a revision was last created or kept for it.
-    pub edited: bool,
-    /// `true` if bundles are rendered with an OperatorCondition.
-    pub operator_condition: bool,
-    /// Namespaces that the extension selects by label.
-    pub selected: Option<SelectedNamespaces>,
-    /// Decision about the namespace list, see [`ObservedExtension::settle_namespaces`].
-    pub list: NamespaceList,
-}
-
-/// Inputs of a revision.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct RevisionInputs {
-    pub uid: Option<String>,
-    /// `<namespace>/<name>` of the service account that applies the objects.
-    pub account: Option<String>,
-    pub namespace: String,
-    pub config: Option<Value>,
-    pub deadline: Option<i32>,
-    /// `true` if the bundle is rendered with an OperatorCondition.
-    pub operator_condition: bool,
-    /// `true` if the bundle is rendered with roles for the users of its APIs.
-    pub aggregate_api_roles: bool,
-    /// Namespaces that the extension selects by label.
-    pub namespaces: Option<Vec<String>>,
-    pub bundle: BundleIdentity,
-}
-
-impl RevisionInputs {
-    /// Namespaces in `watchNamespaces` of the configuration.
-    pub(super) fn watched(&self) -> Vec<&str> {
-        let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
-        listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
-    }
-}
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
@@ -78,78 +27,6 @@ pub(super) enum Decision {
     Install { choice: Choice, inputs: Box<RevisionInputs> },
 }
 
-impl<'a> ObservedExtension<'a> {
-    /// Current status of the extension.
-    pub(super) fn status(&self) -> Option<&'a ClusterExtensionStatus> {
-        self.extension.status.as_ref()
-    }
-
-    /// `spec.source.catalog`.
-    ///
-    /// # Errors
-    /// `spec.source.catalog` is missing.
-    pub(super) fn filter(&self) -> Result<&'a CatalogFilter, InstallError> {
-        let spec = self.extension.spec.as_ref();
-        spec.and_then(|spec| spec.source.catalog.as_ref()).ok_or_else(|| {
-            InstallError::blocked("spec.source.catalog: Required value: names the package to install")
-        })
-    }
-
-    /// Inputs for the revision of this bundle.
-    pub(super) fn inputs(&self, target: &BundleIdentity) -> RevisionInputs {
-        let spec = self.extension.spec.as_ref();
-        let config = spec.and_then(|spec| spec.config.as_ref()).and_then(|config| config.inline.clone());
-        RevisionInputs {
-            uid: self.extension.metadata.uid.clone(),
-            account: self.account.clone(),
-            namespace: spec.map(|spec| spec.namespace.clone()).unwrap_or_default(),
-            config: config.map(Value::Object),
-            deadline: spec.and_then(|spec| spec.progress_deadline_minutes),
-            operator_condition: self.operator_condition,
-            aggregate_api_roles: self.rules.aggregate_api_roles,
-            namespaces: self.list.names.clone(),
-            bundle: target.clone(),
-        }
-    }
-
-    /// Reports whether these inputs differ from those of the newest revision, as far as they are known.
-    pub(super) fn inputs_changed(&self, inputs: &RevisionInputs, memory: &ExtensionMemory) -> bool {
-        memory.newest.as_ref().map_or(self.edited, |made| made.inputs != *inputs)
-    }
-
-    /// Reports whether the newest active revision has this bundle.
-    pub(super) fn is_newest(&self, target: &BundleIdentity) -> bool {
-        let newest = self.states.newest_active();
-        newest.is_some_and(|newest| {
-            let same = !is_other(&newest.bundle, target) && newest.bundle.release == target.release;
-            same && newest.image == target.image
-        })
-    }
-
-    /// Reports whether `Progressing` has reason `Retrying` at the current generation.
-    pub(super) fn is_retrying(&self) -> bool {
-        self.extension.condition(types::PROGRESSING).is_some_and(|condition| {
-            condition.reason == reasons::RETRYING
-                && condition.observed_generation == self.extension.metadata.generation
-        })
-    }
-
-    /// Describes the change that a paused extension holds back.
-    fn pending(&self, target: &BundleIdentity, memory: &ExtensionMemory) -> Option<String> {
-        if !self.is_newest(target) {
-            let BundleIdentity { name, version, .. } = target;
-            return Some(format!("bundle {name} version {version}"));
-        }
-        let mut inputs = self.inputs(target);
-        if !self.inputs_changed(&inputs, memory) {
-            return None;
-        }
-        inputs.namespaces = memory.newest.as_ref().and_then(|made| made.inputs.namespaces.clone());
-        let is_same = memory.newest.as_ref().is_some_and(|made| made.inputs == inputs);
-        Some(if is_same { "a changed list of selected namespaces" } else { "the change of spec" }.to_owned())
-    }
-}
-
 /// Decides on the next step. `newest` is the current newest revision.
 pub(super) fn decide(
     observed: &ObservedExtension<'_>,
@@ -165,7 +42,7 @@ pub(super) fn decide(
         Ok(choice) => choice,
     };
     if observed.rules.paused {
-        let waits = observed.pending(&choice.target, memory);
+        let waits = pending(observed, &choice.target, memory);
         return Decision::Hold { choice, waits };
     }
     match rollback::step(observed, &choice, memory) {
@@ -176,7 +53,7 @@ pub(super) fn decide(
     let inputs = observed.inputs(&choice.target);
     let made = memory.newest.as_ref().filter(|made| made.inputs == inputs);
     let is_newest = |made: &&super::memory::RevisionRecord| {
-        newest.is_some_and(|set| made.newest == RevisionFingerprint::of(set))
+        newest.is_some_and(|revision| made.newest == RevisionFingerprint::of(revision))
     };
     match made.filter(is_newest).filter(|_| newest.is_some_and(is_progressing)) {
         Some(made) => Decision::Keep { choice, crds: made.crds.clone() },
@@ -184,9 +61,28 @@ pub(super) fn decide(
     }
 }
 
+/// Describes the change that a paused extension holds back.
+fn pending(
+    observed: &ObservedExtension<'_>,
+    target: &BundleIdentity,
+    memory: &ExtensionMemory,
+) -> Option<String> {
+    if !observed.is_newest(target) {
+        let BundleIdentity { name, version, .. } = target;
+        return Some(format!("bundle {name} version {version}"));
+    }
+    let mut inputs = observed.inputs(target);
+    if !observed.inputs_changed(&inputs, memory) {
+        return None;
+    }
+    inputs.namespaces = memory.newest.as_ref().and_then(|made| made.inputs.namespaces.clone());
+    let is_same = memory.newest.as_ref().is_some_and(|made| made.inputs == inputs);
+    Some(if is_same { "a changed list of selected namespaces" } else { "the change of spec" }.to_owned())
+}
+
 /// Reports whether a revision is rolling out, has rolled out, or has no condition yet.
-fn is_progressing(set: &ClusterObjectSet) -> bool {
-    let reason = set.condition(types::PROGRESSING).map(|condition| condition.reason.as_str());
+fn is_progressing(revision: &ClusterObjectSet) -> bool {
+    let reason = revision.condition(types::PROGRESSING).map(|condition| condition.reason.as_str());
     matches!(reason, None | Some(reasons::ROLLING_OUT | reasons::SUCCEEDED))
 }
 

@@ -1,9 +1,15 @@
+use std::sync::Arc;
+
+use olm_api::ClusterExtension;
 use olm_api::conditions::{self, Status};
+use olm_controller_core::install_error::InstallError;
+use olm_request::ExtensionRules;
 use serde_json::json;
 
 use super::super::choice::of_revision;
 use super::super::findings::ConditionChanges;
 use super::super::memory::RevisionRecord;
+use super::super::observed::NamespaceList;
 use super::super::revisions::{Revision, states, tests::set};
 use super::super::status::DeprecationData;
 use super::*;
@@ -15,14 +21,14 @@ pub(in crate::controller) fn observed<'a>(
     sets: &[Arc<ClusterObjectSet>],
 ) -> ObservedExtension<'a> {
     let states = states(sets);
-    let sets = sets.to_vec();
+    let revisions = sets.to_vec();
     let (name, account, edited, operator_condition) = ("demo".to_owned(), None, false, false);
     ObservedExtension {
         extension,
         name,
         rules,
         account,
-        sets,
+        revisions,
         states,
         edited,
         operator_condition,

@@ -1,13 +1,10 @@
 //! Events as values (docs/design/additions.md#events). Pure. The caller publishes them.
 
-use kube::ResourceExt;
 use olm_api::ClusterExtensionStatus;
 use olm_api::conditions::{self, Status, types};
 use olm_resolve::{Explanation, Fate, LeftOut};
 
 use super::findings::ConditionChanges;
-use super::installation::{CreatedRevision, Installation};
-use crate::preflight::CrdVerdict;
 
 pub(super) const RESOLVED: &str = "Resolved";
 pub(super) const RESOLUTION_FAILED: &str = "ResolutionFailed";
@@ -91,33 +88,6 @@ pub(super) fn resolved(status: &ClusterExtensionStatus) -> Vec<&'static str> {
     // Without a rule the condition is absent, and the next rule publishes everything again.
     let satisfied = is(types::DEPENDENCIES_SATISFIED, Status::True) != Some(false);
     deprecated.into_iter().chain(satisfied.then_some(DEPENDENCY_UNSATISFIED)).collect()
-}
-
-/// Events of an installation.
-pub(super) fn of_installation(installation: &Installation) -> Vec<ExtensionEvent> {
-    let crds = match &installation.crds {
-        CrdVerdict::Safe => None,
-        CrdVerdict::Accepted(text) => Some(format!("accepted: {text}")),
-        CrdVerdict::Held(text) => Some(text.clone()),
-    };
-    let crds = crds.map(|note| ExtensionEvent::warning(CRD_CHECK_FAILED, note));
-    let mut events: Vec<ExtensionEvent> = crds.into_iter().collect();
-    let Some(CreatedRevision { set, warnings, overridden, adopted, .. }) = installation.created() else {
-        return events;
-    };
-    if !warnings.is_empty() {
-        events.push(ExtensionEvent::warning(APPLIED_WITH_WARNINGS, warnings.join("; ")));
-    }
-    if let Some(blocker) = overridden {
-        let key = olm_api::annotations::EXT_IGNORE_OPERATOR_CONDITION;
-        let note = format!("{blocker}; replaced because of annotation {key}");
-        events.push(ExtensionEvent::warning(OVERRIDE_USED, note));
-    }
-    if !adopted.is_empty() {
-        let note = format!("revision {} adopts {}", set.name_any(), adopted.join(", "));
-        events.push(ExtensionEvent::normal(ADOPTING, note));
-    }
-    events
 }
 
 /// Event of a refusal, unless the old status has the same message.

@@ -6,7 +6,7 @@
 
 use olm_api::annotations;
 use olm_api::conditions::reasons;
-use olm_controller_core::install_error::InstallErrorClass;
+use olm_controller_core::install_error::InstallError;
 use olm_request::{CrdCheck, ExtensionRules};
 use olm_resolve::{
     AssessedRequirement, ConditionState, DependencyMode, HeldReason, LeftOut, RequirementVerdict,
@@ -14,8 +14,7 @@ use olm_resolve::{
 };
 use olm_revision::generate::BundleIdentity;
 
-use super::choice::{Choice, is_other};
-use super::revisions::RevisionStates;
+use super::revisions::{RevisionStates, is_other};
 use crate::bundles::SignatureVerdict;
 use crate::preflight::CrdVerdict;
 
@@ -203,9 +202,9 @@ pub(super) fn held_by_crd_check(bundle: &BundleIdentity, why: &str) -> Condition
     ConditionState { status: Some(true), reason: reasons::CRD_CHECK_FAILED, message }
 }
 
-/// State of `UpgradeAvailable` for a choice that waits for another member of the upgrade group.
-pub(super) fn held_by_group(choice: &Choice, cause: &str) -> ConditionState {
-    let message = format!("{} is available and waits for its upgrade group: {cause}", choice.described());
+/// State of `UpgradeAvailable` for a bundle, as described, that waits for another member of the upgrade group.
+pub(super) fn held_by_group(bundle: &str, cause: &str) -> ConditionState {
+    let message = format!("{bundle} is available and waits for its upgrade group: {cause}");
     ConditionState { status: Some(true), reason: reasons::UPGRADE_GROUP, message }
 }
 
@@ -218,23 +217,18 @@ pub(super) fn paused(waits: Option<String>) -> ConditionState {
 
 /// State of `SignatureVerified` for `image`. The condition does not exist if the policy demands nothing.
 pub(super) fn signature(image: &str, verdict: Option<&SignatureVerdict>) -> ConditionChange {
+    let unsigned =
+        |failure: &InstallError| format!("image {image}: {failure}; no revision is created from it");
     let (status, reason, message) = match verdict {
         None => return ConditionChange::Unchanged,
-        Some(Ok(false)) => return ConditionChange::Inactive,
-        Some(Ok(true)) => (
+        Some(SignatureVerdict::NotRequired) => return ConditionChange::Inactive,
+        Some(SignatureVerdict::Verified) => (
             Some(true),
             reasons::VERIFIED,
             format!("image {image} is signed as the signature policy requires"),
         ),
-        Some(Err(failure)) => {
-            let is_rejected = failure.class == InstallErrorClass::Rejected;
-            let reason = if is_rejected { reasons::REJECTED } else { reasons::VERIFICATION_FAILED };
-            (
-                is_rejected.then_some(false),
-                reason,
-                format!("image {image}: {failure}; no revision is created from it"),
-            )
-        }
+        Some(SignatureVerdict::Rejected(failure)) => (Some(false), reasons::REJECTED, unsigned(failure)),
+        Some(SignatureVerdict::Unknown(failure)) => (None, reasons::VERIFICATION_FAILED, unsigned(failure)),
     };
     ConditionChange::State(ConditionState { status, reason, message })
 }
@@ -286,7 +280,7 @@ fn joined(items: &[impl ToString], separator: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use olm_controller_core::install_error::InstallError;
+    use olm_controller_core::install_error::InstallErrorClass;
 
     #[test]
     fn signature_condition_exists_only_if_policy_demands_signatures() {
@@ -304,13 +298,16 @@ mod tests {
         let refused = text("image r.io/a:v1: no; no revision is created from it");
         for (verdict, expected) in [
             (None, None),
-            (Some(Ok(false)), None),
-            (Some(Ok(true)), Some((Some(true), "Verified", demanded))),
+            (Some(SignatureVerdict::NotRequired), None),
+            (Some(SignatureVerdict::Verified), Some((Some(true), "Verified", demanded))),
             (
-                Some(Err(InstallError::new(InstallErrorClass::Rejected, "no"))),
+                Some(SignatureVerdict::failed(InstallError::new(InstallErrorClass::Rejected, "no"))),
                 Some((Some(false), "Rejected", refused.clone())),
             ),
-            (Some(Err(InstallError::retry("no"))), Some((None, "VerificationFailed", refused))),
+            (
+                Some(SignatureVerdict::failed(InstallError::retry("no"))),
+                Some((None, "VerificationFailed", refused)),
+            ),
         ] {
             assert_eq!(condition(verdict), expected);
         }

@@ -11,26 +11,34 @@ use std::time::Instant;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Secret};
 use k8s_openapi::api::events::v1::Event;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
-use olm_api::ClusterCatalog;
+use kube::runtime::reflector::Store;
+use kube::{Client, ResourceExt};
 use olm_api::conditions::{self, Status, types};
+use olm_api::{ClusterCatalog, ClusterObjectSet};
 use olm_bundle::Certificates;
 use olm_control_plane::{ControlPlane, Options, PATIENCE, pause};
 use olm_controller_core::RevisionCache;
 use olm_runtime::Component;
+use olm_runtime::events::Events;
 use olm_serving::ca_pool::{CaPool, CaSources};
+use olm_serving::probes::Readiness;
 use olm_serving::tls_profile::{ProfileName, TlsProfile, TlsVersion};
-use olm_webhook_certificates::Times;
+use olm_webhook_certificates::{Times, WebhookCertificates};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use super::ref_secrets::RefSecrets;
 use super::*;
 use crate::bundles::fixture;
+use crate::catalogs::Catalogs;
 use crate::catalogs::fixture::{Catalogd, loopback};
+use crate::features::Features;
+use crate::namespaces::Namespaces;
+use crate::operator_conditions::OperatorConditions;
 
 /// Namespace of the system.
 pub(super) const SYSTEM: &str = "olmv1-system";

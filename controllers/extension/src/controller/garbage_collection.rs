@@ -8,7 +8,7 @@ use olm_api::ClusterExtension;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
-use super::ExtensionController;
+use super::parts::ExtensionController;
 
 /// Channel for extensions to requeue.
 pub(super) type RequeueSender = mpsc::UnboundedSender<ObjectRef<ClusterExtension>>;
@@ -60,8 +60,8 @@ impl ExtensionController {
             .follow(|extension, revision| {
                 self.memories.content_lost(extension);
                 // A Secret of a deleted or archived revision is not needed.
-                let sets = self.parts.cache.of_extension(extension);
-                if sets.iter().any(|set| set.is_active() && set.name_any() == revision) {
+                let revisions = self.parts.cache.of_extension(extension);
+                if revisions.iter().any(|one| one.is_active() && one.name_any() == revision) {
                     requeue_extension(requeue, extension);
                 }
             })

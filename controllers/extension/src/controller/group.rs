@@ -1,7 +1,6 @@
 //! Upgrade groups (docs/design/additions.md#upgrade-groups): reads the members of a group, and creates the first
 //! revision of its step when every member is ready.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::join_all;
@@ -14,14 +13,12 @@ use olm_request::{ClusterState, ExtensionBundle, ExtensionRules, GroupMember, Wi
 use olm_resolve::CatalogError;
 use olm_revision::generate::BundleIdentity;
 
-use super::inputs::Resolver;
+use super::choice::{self, Together};
 use super::memory::Memories;
-use super::{choice, revisions};
+use super::resolver::Resolver;
+use super::revisions;
 use crate::catalogs::Catalogs;
 use crate::features::Features;
-
-/// Bundles of the other members that move in the same step, by extension.
-pub(super) type Together = BTreeMap<String, String>;
 
 impl Resolver<'_> {
     /// Adds the step of the upgrade group, if the extension has one, to `cluster_state`. Returns `true` if a catalog of
@@ -50,12 +47,13 @@ impl Resolver<'_> {
         rules.group_of(extension).filter(|own| *own == group)?;
         let filter = extension.spec.as_ref()?.source.catalog.clone()?;
         let name = extension.name_any();
-        let sets = self.cache.of_extension(&name);
-        let states = revisions::states_of(extension, &sets);
+        let revisions = self.cache.of_extension(&name);
+        let states = revisions::states_of(extension, &revisions);
         let installed = states.installed?.bundle;
         let moved = states.rolling_out.last();
-        let moved = moved.and_then(|newest| sets.iter().find(|set| set.name_any() == newest.name));
-        let moved = moved.map(|set| ExtensionBundle::read(set).0.provider(&Default::default()));
+        let moved =
+            moved.and_then(|newest| revisions.iter().find(|revision| revision.name_any() == newest.name));
+        let moved = moved.map(|revision| ExtensionBundle::read(revision).0.provider(&Default::default()));
         let all = self.catalog_store.state();
         let selected = choice::selected(&filter, &all).unwrap_or_default();
         let catalogs = self.ask(&selected, &filter.package_name, rules.indexing()).await;

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use olm_api::conditions::reasons;
 use olm_api::extension_plan::PlannedRevision as Content;
 use olm_api::{ClusterObjectSet, annotations};
-use olm_controller_core::install_error::{InstallError, InstallErrorClass};
 use olm_plan::Target;
 use olm_request::{ApprovalRules, DraftChange, HeldChange, HeldMessage, HoldCause, replaced_operator};
 use olm_resolve::ConditionState;
@@ -17,7 +16,7 @@ use olm_revision::generate::BundleIdentity;
 use serde_json::Value;
 
 use super::choice::Choice;
-use super::decide::ObservedExtension;
+use super::observed::ObservedExtension;
 use super::plans::{self, PlanId, PlanSource};
 
 /// Limit of the requeue delay. Timers do not follow steps of the wall clock, nor run while a machine is suspended.
@@ -124,12 +123,12 @@ impl HeldPlan {
         Self { wait: Some(self.wait.map_or(delay, |wait| wait.min(delay))), ..self }
     }
 
-    /// State of `UpgradeAvailable` while something is installed, or the reason why nothing is.
+    /// State of `UpgradeAvailable`, or the message of a first installation that waits.
     pub(super) fn report(
         &self,
         observed: &ObservedExtension<'_>,
         choice: &Choice,
-    ) -> Result<ConditionState, InstallError> {
+    ) -> Result<ConditionState, String> {
         let ProposedPlan { change, summary, .. } = &self.plan;
         let held = match self.cause {
             _ if change.is_upgrade() => HeldChange::Upgrade,
@@ -163,7 +162,7 @@ impl HeldPlan {
         }
         .to_string();
         if change.is_first {
-            return Err(InstallError::new(InstallErrorClass::Held, message));
+            return Err(message);
         }
         let reason = match self.cause {
             HoldCause::ApprovalRequired => reasons::APPROVAL_REQUIRED,

@@ -13,13 +13,10 @@ fn held(is_first: bool, changes_bundle: bool, cause: HoldCause) -> HeldPlan {
     HeldPlan { plan, cause, wait: None }
 }
 
-fn reason_and_message(report: Result<ConditionState, InstallError>) -> (Option<&'static str>, String) {
+fn reason_and_message(report: Result<ConditionState, String>) -> (Option<&'static str>, String) {
     match report {
         Ok(state) => (state.status.and(Some(state.reason)), state.message),
-        Err(failure) => {
-            assert_eq!(failure.class, InstallErrorClass::Held);
-            (None, failure.message)
-        }
+        Err(message) => (None, message),
     }
 }
 

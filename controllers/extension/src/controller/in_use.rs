@@ -4,6 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
+use olm_api::conditions::messages::IN_USE;
 use olm_api::limits::LIST_PAGE;
 use olm_api::names::KEEPER;
 use olm_api::{ClusterExtension, ClusterObjectSet, finalizers, labels};
@@ -20,13 +21,14 @@ use olm_runtime::cluster::list_all;
 pub(super) async fn in_use(
     client: &Client,
     extension: &ClusterExtension,
-    sets: &[ClusterObjectSet],
+    revisions: &[ClusterObjectSet],
 ) -> Result<Option<String>, InstallError> {
     let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
     let selector = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, extension.name_any()));
     let list = async |page| api_request(crds.list(&page), "listing CRDs").await;
     let mut owned = list_all(selector.limit(LIST_PAGE), list).await?;
-    let owners: Vec<&str> = sets.iter().filter_map(|set| set.metadata.uid.as_deref()).collect();
+    let owners: Vec<&str> =
+        revisions.iter().filter_map(|revision| revision.metadata.uid.as_deref()).collect();
     // In a foreground deletion, garbage collection has removed the references to the revisions.
     let is_keeper = |owner: &OwnerReference| owner.kind == "Namespace" && owner.name == KEEPER;
     let is_collected = extension.finalizers().iter().any(|finalizer| finalizer == finalizers::FOREGROUND);
@@ -49,5 +51,5 @@ pub(super) async fn in_use(
             first.get_or_insert(found.first);
         }
     }
-    Ok(first.map(|first| format!("cannot uninstall: {count} custom resources exist (first: {first})")))
+    Ok(first.map(|first| format!("{IN_USE}{count} custom resources exist (first: {first})")))
 }

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use futures::FutureExt;
 use kube::{Api, Client, ResourceExt};
 use olm_api::conditions::PULLING;
 use olm_api::{ClusterExtension, annotations};
 use olm_controller_core::RevisionCache;
 use olm_controller_core::content::target_namespaces;
-use olm_controller_core::install_error::{InstallError, InstallErrorClass, api_request};
+use olm_controller_core::install_error::{InstallError, api_request};
 use olm_oci::CanonicalRef;
 use olm_request::CrdCheck;
 use olm_revision::content::{self, content_digest};
@@ -19,13 +18,14 @@ use olm_webhook_certificates::WebhookCertificates;
 use serde_json::Value;
 use tokio::task::block_in_place;
 
-use super::decide::{ObservedExtension, RevisionInputs};
 use super::group::UpgradeGroups;
 use super::held::{HeldPlan, NewRevision, ProposedPlan};
 use super::installation::{Attempt, CreatedRevision, InstallResult, Installation, Target};
 use super::memory::{Memories, RevisionFingerprint, RevisionRecord};
-use super::plans::{PlanId, PlanKeeper};
-use super::revisions::Revision;
+use super::observed::ObservedExtension;
+use super::plan_keeper::PlanKeeper;
+use super::plans::PlanId;
+use super::revisions::{Revision, RevisionInputs};
 use super::{choice, rollback};
 use crate::bundles::{Bundles, RenderRequest, Rendered, SignatureVerdict, UnusableBundle};
 use crate::features::Features;
@@ -45,7 +45,7 @@ pub(super) struct Installer<'a> {
     pub bundles: &'a Bundles,
     pub preflight: &'a Preflight,
     pub certificates: &'a WebhookCertificates,
-    pub revisions: &'a RevisionWriter,
+    pub writer: &'a RevisionWriter,
     pub cache: &'a RevisionCache,
     pub plans: &'a PlanKeeper,
     pub groups: UpgradeGroups<'a>,
@@ -66,7 +66,7 @@ impl Installer<'_> {
         let is_known = || Installation::unchanged(self.known_verdict(name, inputs));
         Ok(match self.rendered_and_judged(name, inputs).await {
             Ok((rendered, verdict)) => {
-                let made = self.make_newest(observed, target, rendered, &verdict).boxed().await;
+                let made = self.make_newest(observed, target, rendered, &verdict).await;
                 Installation { verdict: Some(verdict), ..made.unwrap_or_else(|ended| *ended) }
             }
             Err(UnusableBundle::Unavailable(failure)) if self.needs_no_content(observed, inputs) => {
@@ -78,7 +78,8 @@ impl Installer<'_> {
             }
             Err(UnusableBundle::Pulling(_)) if self.needs_no_content(observed, inputs) => is_known(),
             Err(UnusableBundle::Pulling(pending)) => {
-                Installation::failed(pulling(&inputs.bundle, observed, pending)?)
+                let message = pulling(&inputs.bundle, observed, pending)?;
+                Installation::new(InstallResult::Pulling(message), CrdVerdict::Safe)
             }
         })
     }
@@ -94,7 +95,7 @@ impl Installer<'_> {
             aggregate_api_roles: inputs.aggregate_api_roles,
             namespaces: inputs.namespaces.clone(),
         };
-        self.bundles.rendered(name, &inputs.bundle.image, request).boxed().await
+        self.bundles.rendered(name, &inputs.bundle.image, request).await
     }
 
     /// Renders the bundle and judges its image by the signature policy.
@@ -105,8 +106,8 @@ impl Installer<'_> {
     ) -> Result<(Rendered, SignatureVerdict), UnusableBundle> {
         let rendered = self.rendered(name, inputs).await?;
         let verdict = match &rendered.image {
-            Some(image) => self.bundles.judge(name, image).boxed().await.map_err(UnusableBundle::Pulling)?,
-            None => Err(InstallError::retry("image of the rendered bundle is unknown")),
+            Some(image) => self.bundles.judge(name, image).await.map_err(UnusableBundle::Pulling)?,
+            None => SignatureVerdict::failed(InstallError::retry("image of the rendered bundle is unknown")),
         };
         Ok((rendered, verdict))
     }
@@ -115,7 +116,7 @@ impl Installer<'_> {
     /// yet.
     pub(super) async fn judge_newest(&self, name: &str) -> Option<SignatureVerdict> {
         let image = self.memories.with(name, |memory| memory.newest.as_ref()?.image.clone())?;
-        self.bundles.judge(name, &image).boxed().await.ok()
+        self.bundles.judge(name, &image).await.ok()
     }
 
     /// Makes the rendered bundle the newest revision, unless it already is. The signature policy must accept a new
@@ -136,7 +137,7 @@ impl Installer<'_> {
                 rules.uninstall_policy.map(|policy| policy.as_str()),
             )
             .annotated(annotations::EXT_REPLACE_IMMUTABLE, rules.replaces_immutable.then_some("Allow"));
-        let plan = self.revisions.plan(name, &draft, newest(&self.cache.of_extension(name))).boxed().await?;
+        let plan = self.writer.plan(name, &draft, newest(&self.cache.of_extension(name))).await?;
         let before = plan.newest().map(Revision::of);
         if plan.makes_revision() && rollback::refuses(before.as_ref(), rules, &content_digest(draft.phases()))
         {
@@ -144,27 +145,28 @@ impl Installer<'_> {
         }
         let id = PlanId { revision: plan.number(), digest: digest.clone() };
         let mut proposed = (plan.makes_revision() && rules.can_hold())
-            .then(|| self.proposed(observed, &target, &plan, &draft, (image.as_ref(), &digest)));
+            .then(|| self.proposed(observed, &target, &plan, &draft, image.as_ref(), &digest));
         if let Some(proposed) = &mut proposed
-            && let Some(held) = self.plans.hold(observed, proposed).boxed().await?
+            && let Some(held) = self.plans.hold(observed, proposed).await?
         {
             return Ok(Installation::new(InstallResult::Held(Box::new(held)), CrdVerdict::Safe));
         }
-        let checked = self.checked(observed, &target.inputs, &draft, &plan, (verdict, &failed_checks));
-        let crds = checked.boxed().await?;
+        let checked = self.checked(observed, &target.inputs, &draft, &plan, verdict, &failed_checks);
+        let crds = checked.await?;
         if plan.makes_revision() {
-            self.hold_last(observed, &target, proposed.as_mut(), &crds).boxed().await?;
+            self.hold_last(observed, &target, proposed.as_mut(), &crds).await?;
         }
-        let (draft, adopted) = self.adopting(observed, &target.inputs, draft, &plan).boxed().await?;
-        let written = self.revisions.carry_out(name, &draft, plan).boxed().await;
-        let AppliedRevision { created, set } = written.map_err(|failure| self.unfinished(name, failure))?;
-        let newest = RevisionFingerprint::of(&set);
+        let (draft, adopted) = self.adopting(observed, &target.inputs, draft, &plan).await?;
+        let written = self.writer.carry_out(name, &draft, plan).await;
+        let AppliedRevision { created, set: revision } =
+            written.map_err(|failure| self.unfinished(name, failure))?;
+        let newest = RevisionFingerprint::of(&revision);
         let (inputs, targets) = (target.inputs, target_namespaces(content::objects(draft.phases())));
         let record = RevisionRecord { inputs, newest, crds: crds.clone(), image, plan: id };
         self.memories.with(name, |memory| (memory.newest, memory.targets) = (Some(record), Some(targets)));
         if !created {
             // No event follows an edit that changes nothing of the failed revision.
-            let requeue = rules.rollback && rollback::has_failed(&Revision::of(&set));
+            let requeue = rules.rollback && rollback::has_failed(&Revision::of(&revision));
             return Ok(Installation { requeue, ..Installation::unchanged(crds) });
         }
         self.preflight.forget(name);
@@ -172,7 +174,7 @@ impl Installer<'_> {
         warnings.iter().for_each(|warning| tracing::warn!(extension = name, warning, "bundle warning"));
         // Without an override, the blocker would have held the plan.
         let overridden = proposed.and_then(|plan| plan.change.blocker);
-        let made = CreatedRevision { set, before, warnings, overridden, adopted };
+        let made = CreatedRevision { set: revision, before, warnings, overridden, adopted };
         Ok(Installation::new(InstallResult::Created(Box::new(made)), crds))
     }
 
@@ -213,22 +215,23 @@ impl Installer<'_> {
         inputs: &RevisionInputs,
         draft: &Draft,
         plan: &RevisionPlan,
-        (verdict, failed_checks): (&SignatureVerdict, &[String]),
+        verdict: &SignatureVerdict,
+        failed_checks: &[String],
     ) -> Attempt<CrdVerdict> {
         if plan.makes_revision() {
-            verdict.as_ref().map_err(InstallError::clone)?;
+            verdict.accepted()?;
             reject_failed_checks(failed_checks)?;
         }
         let is_handed_on = plan.newest().is_some_and(|newest| {
             newest.annotations().get(annotations::EXT_SERVICE_ACCOUNT) != inputs.account.as_ref()
         });
         if (plan.makes_revision() || is_handed_on)
-            && let Some(missing) = self.missing_rights(&observed.name, inputs, draft).boxed().await?
+            && let Some(missing) = self.missing_rights(&observed.name, inputs, draft).await?
         {
             return Err(Installation::failed_for_now(missing));
         }
         if plan.makes_revision() {
-            return self.before_revision(observed, inputs, draft).boxed().await;
+            return self.before_revision(observed, inputs, draft).await;
         }
         Ok(self.known_verdict(&observed.name, inputs))
     }
@@ -253,7 +256,8 @@ impl Installer<'_> {
         target: &Target<'_>,
         plan: &RevisionPlan,
         draft: &Draft,
-        (image, digest): (Option<&CanonicalRef>, &str),
+        image: Option<&CanonicalRef>,
+        digest: &str,
     ) -> ProposedPlan {
         let image = image.map(|image| image.digest().to_string()).unwrap_or_default();
         let new = NewRevision {
@@ -290,10 +294,10 @@ impl Installer<'_> {
     /// A Secret is missing. Those of the other revisions were recreated.
     pub(super) async fn verify_content(&self, observed: &ObservedExtension<'_>) -> Result<(), InstallError> {
         let mut verified = Ok(());
-        for set in observed.sets.iter().filter(|set| set.is_active()) {
-            let revision = Revision::of(set);
-            let inputs = observed.inputs(&choice::of_revision(&revision, &observed.rules));
-            let inputs = RevisionInputs { namespaces: revision.namespaces, ..inputs };
+        for revision in observed.revisions.iter().filter(|revision| revision.is_active()) {
+            let values = Revision::of(revision);
+            let inputs = observed.inputs(&choice::of_revision(&values, &observed.rules));
+            let inputs = RevisionInputs { namespaces: values.namespaces, ..inputs };
             let draft = async || {
                 let rendered = self.rendered(&observed.name, &inputs).await;
                 let rendered = rendered.map_err(|unusable| match unusable {
@@ -304,8 +308,8 @@ impl Installer<'_> {
                 });
                 draft(&observed.name, &inputs, rendered?)
             };
-            if let Err(failure) = self.revisions.verify_content(set, draft).boxed().await {
-                verified = Err(failure.context(format!("content of revision {}", set.name_any())));
+            if let Err(failure) = self.writer.verify_content(revision, draft).await {
+                verified = Err(failure.context(format!("content of revision {}", revision.name_any())));
             }
         }
         verified
@@ -328,12 +332,12 @@ impl Installer<'_> {
         }
         let objects: Vec<&Value> = content::objects(draft.phases()).collect();
         let adopts = observed.adopts();
-        let foreign = self.preflight.foreign_api_services(name, &objects, adopts).boxed().await?;
+        let foreign = self.preflight.foreign_api_services(name, &objects, adopts).await?;
         if !foreign.is_empty() {
             return Err(Installation::failed_for_now(InstallError::retry(foreign.join("; "))));
         }
         let crds = match check {
-            Some(check) => self.preflight.check_crds(name, &objects, check).boxed().await?,
+            Some(check) => self.preflight.check_crds(name, &objects, check).await?,
             None => CrdVerdict::Safe,
         };
         if let CrdVerdict::Held(text) = &crds {
@@ -343,7 +347,7 @@ impl Installer<'_> {
             return Err(Box::new(Installation { crds, requeue, ..failed }));
         }
         let injections = olm_bundle::injections(&objects);
-        self.certificates.ensure(extension, &injections).boxed().await?;
+        self.certificates.ensure(extension, &injections).await?;
         Ok(crds)
     }
 
@@ -367,12 +371,12 @@ impl Installer<'_> {
     }
 }
 
-/// Failure that reports the pull of a new target. An error means that the status remains unchanged.
+/// Message that reports the pull of a new target. An error means that the status remains unchanged.
 fn pulling(
     target: &BundleIdentity,
     observed: &ObservedExtension<'_>,
     Pending(since): Pending,
-) -> Result<InstallError, ReconcileError> {
+) -> Result<String, ReconcileError> {
     let ObservedExtension { rules, states, .. } = observed;
     let is_restored =
         || states.newest_active().is_some_and(|newest| rollback::refusal(newest, rules).is_some());
@@ -383,9 +387,7 @@ fn pulling(
         _ if observed.is_newest(target) || observed.is_retrying() || may_wait => {
             Err(ReconcileError::pending(RESYNC))
         }
-        Duration::ZERO => {
-            Ok(InstallError::new(InstallErrorClass::Pulling, format!("{PULLING}{}", target.image)))
-        }
+        Duration::ZERO => Ok(format!("{PULLING}{}", target.image)),
         left => Err(ReconcileError::pending(left)),
     }
 }

@@ -14,10 +14,10 @@ use olm_request::ExtensionRules;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::super::ExtensionController;
+use super::super::choice::Together;
 use super::super::decide::tests::observed;
 use super::super::fixture::{SYSTEM, parts, start_api_server};
-use super::super::group::Together;
+use super::super::parts::ExtensionController;
 use super::*;
 use crate::bundles::fixture;
 
@@ -106,6 +106,14 @@ fn crd(fields: &Value) -> Value {
             "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})
 }
 
+/// The failure, if the attempt failed.
+fn applied(installation: &Installation) -> Result<(), InstallError> {
+    match &installation.result {
+        InstallResult::Failed(failure) => Err(failure.clone()),
+        _ => Ok(()),
+    }
+}
+
 // Cases apply-49, apply-50, apply-51
 #[tokio::test(flavor = "multi_thread")]
 async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
@@ -115,7 +123,7 @@ async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
     let plain = json!({});
     let first = fixture.install("1.0.0", std::slice::from_ref(&before), &plain, None).await;
     let made = |installation: &Installation| {
-        (installation.applied(), installation.created().is_some(), installation.crds.clone())
+        (applied(&installation), installation.created().is_some(), installation.crds.clone())
     };
     assert_eq!(made(&first), (Ok(()), true, CrdVerdict::Safe));
     fixture.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();
@@ -130,13 +138,13 @@ async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
         fixture.install("2.0.0", std::slice::from_ref(&after), more, annotated).await
     };
     let refused = upgrade(&plain, None).await;
-    assert_eq!(refused.applied(), Err(InstallError::retry(&text)));
+    assert_eq!(applied(&refused), Err(InstallError::retry(&text)));
     assert_eq!(refused.crds, CrdVerdict::Held(text.clone()));
     assert_eq!(fixture.written().await, written, "neither a revision nor a Secret was written");
     // The check runs only for changed content. Unchanged content keeps the active revision, whatever its CRDs.
     let settings = json!({"progressDeadlineMinutes": 20});
     let patched = fixture.install("1.0.0", std::slice::from_ref(&after), &settings, None).await;
-    assert_eq!(patched.applied(), Err(InstallError::retry(&text)));
+    assert_eq!(applied(&patched), Err(InstallError::retry(&text)));
     let patched = fixture.install("1.0.0", std::slice::from_ref(&before), &settings, None).await;
     assert_eq!(patched.result, InstallResult::Unchanged);
 
@@ -164,7 +172,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "twin"}, "data": {"x": data}})
     });
     let refused = fixture.install("1.0.0", &twins, &json!({}), None).await;
-    let failure = refused.applied().unwrap_err();
+    let failure = applied(&refused).unwrap_err();
     assert_eq!(failure.class, InstallErrorClass::Blocked);
     assert!(failure.message.starts_with("bundle cannot be applied: ConfigMap \"twin\""), "{failure}");
     assert_eq!(fixture.written().await, nothing);
@@ -180,7 +188,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
         json!({"strategy": "deployment", "spec": {"deployments": [{"name": "d", "spec": {}}]}});
     *csv = greedy.to_string().into_bytes();
     let refused = fixture.install_files("1.0.0", &files, &json!({}), None).await;
-    let failure = refused.applied().unwrap_err();
+    let failure = applied(&refused).unwrap_err();
     assert_eq!(failure.class, InstallErrorClass::Retry);
     let text = "webhook \"all.example.com\" contains forbidden rule: admission webhook rules cannot reference API group \"*\"";
     assert_eq!(failure.message, text);
@@ -190,7 +198,7 @@ async fn invalid_bundle_or_namespace_creates_no_revision() {
         json!({"config": {"configType": "Inline", "inline": {"watchNamespaces": ["gone", "default"]}}});
     let refused = fixture.install("1.0.0", &[], &watching, None).await;
     let text = "namespaces to watch do not exist: gone";
-    assert_eq!((refused.applied(), refused.requeue), (Err(InstallError::retry(text)), true));
+    assert_eq!((applied(&refused), refused.requeue), (Err(InstallError::retry(text)), true));
     assert_eq!(fixture.written().await, nothing);
 }
 
@@ -285,7 +293,7 @@ async fn interrupted_attempt_is_completed_by_the_next() {
         "creating ref Secret {name:?}: a Secret of this name exists and is being deleted, mutable, or of different \
          content"
     );
-    assert_eq!(install(&fixture).await.applied(), Err(InstallError::retry(text)));
+    assert_eq!(applied(&install(&fixture).await), Err(InstallError::retry(text)));
     assert_eq!(fixture.written().await.0, [""; 0]);
 }
 

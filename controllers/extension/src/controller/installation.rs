@@ -1,12 +1,13 @@
 //! Result of an attempt to make the target the newest revision. Pure.
 
-use olm_api::ClusterObjectSet;
+use kube::ResourceExt;
+use olm_api::{ClusterObjectSet, annotations};
 use olm_controller_core::install_error::{InstallError, InstallErrorClass};
 
-use super::decide::RevisionInputs;
-use super::group::Together;
+use super::choice::Together;
+use super::events::{self, ExtensionEvent};
 use super::held::HeldPlan;
-use super::revisions::Revision;
+use super::revisions::{Revision, RevisionInputs};
 use crate::bundles::SignatureVerdict;
 use crate::preflight::CrdVerdict;
 
@@ -45,6 +46,8 @@ pub(super) enum InstallResult {
     Created(Box<CreatedRevision>),
     /// The target has the content that was rolled back. The newest revision remains.
     RolledBack,
+    /// The image of the bundle is being pulled, as this message says.
+    Pulling(String),
     /// The plan waits.
     Held(Box<HeldPlan>),
     /// The revision waits for another member of the upgrade group, for this reason.
@@ -87,8 +90,8 @@ impl From<InstallError> for Box<Installation> {
 }
 
 impl CreatedRevision {
-    pub(super) fn new(set: ClusterObjectSet, before: Option<Revision>) -> Self {
-        Self { set, before, warnings: Vec::new(), overridden: None, adopted: Vec::new() }
+    pub(super) fn new(revision: ClusterObjectSet, before: Option<Revision>) -> Self {
+        Self { set: revision, before, warnings: Vec::new(), overridden: None, adopted: Vec::new() }
     }
 }
 
@@ -102,7 +105,8 @@ impl Installation {
     }
 
     pub(super) fn failed(failure: InstallError) -> Self {
-        let verdict = (failure.class == InstallErrorClass::Rejected).then(|| Err(failure.clone()));
+        let is_rejected = failure.class == InstallErrorClass::Rejected;
+        let verdict = is_rejected.then(|| SignatureVerdict::Rejected(failure.clone()));
         Self { verdict, ..Self::new(InstallResult::Failed(failure), CrdVerdict::Safe) }
     }
 
@@ -121,14 +125,6 @@ impl Installation {
         }
     }
 
-    /// `Ok` if the bundle is active or waits, else the cause.
-    pub(super) fn applied(&self) -> Result<(), InstallError> {
-        match &self.result {
-            InstallResult::Failed(failure) => Err(failure.clone()),
-            _ => Ok(()),
-        }
-    }
-
     /// Reports whether a plan or an upgrade group holds the revision.
     pub(super) fn is_held(&self) -> bool {
         matches!(self.result, InstallResult::Held(_) | InstallResult::AwaitsGroup(_))
@@ -136,7 +132,7 @@ impl Installation {
 
     /// Reports whether the target did not become the newest revision.
     pub(super) fn is_stopped(&self) -> bool {
-        self.is_held() || matches!(self.result, InstallResult::Failed(_))
+        self.is_held() || matches!(self.result, InstallResult::Pulling(_) | InstallResult::Failed(_))
     }
 
     /// New revision, if one was created.
@@ -145,5 +141,33 @@ impl Installation {
             InstallResult::Created(made) => Some(made),
             _ => None,
         }
+    }
+
+    /// Events about the attempt.
+    pub(super) fn events(&self) -> Vec<ExtensionEvent> {
+        let crds = match &self.crds {
+            CrdVerdict::Safe => None,
+            CrdVerdict::Accepted(text) => Some(format!("accepted: {text}")),
+            CrdVerdict::Held(text) => Some(text.clone()),
+        };
+        let crds = crds.map(|note| ExtensionEvent::warning(events::CRD_CHECK_FAILED, note));
+        let mut all: Vec<ExtensionEvent> = crds.into_iter().collect();
+        let Some(CreatedRevision { set: revision, warnings, overridden, adopted, .. }) = self.created()
+        else {
+            return all;
+        };
+        if !warnings.is_empty() {
+            all.push(ExtensionEvent::warning(events::APPLIED_WITH_WARNINGS, warnings.join("; ")));
+        }
+        if let Some(blocker) = overridden {
+            let key = annotations::EXT_IGNORE_OPERATOR_CONDITION;
+            let note = format!("{blocker}; replaced because of annotation {key}");
+            all.push(ExtensionEvent::warning(events::OVERRIDE_USED, note));
+        }
+        if !adopted.is_empty() {
+            let note = format!("revision {} adopts {}", revision.name_any(), adopted.join(", "));
+            all.push(ExtensionEvent::normal(events::ADOPTING, note));
+        }
+        all
     }
 }

@@ -10,9 +10,9 @@ use olm_oci::CanonicalRef;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::decide::RevisionInputs;
 use super::mirroring::MIRRORED;
 use super::plans::PlanId;
+use super::revisions::RevisionInputs;
 use crate::preflight::CrdVerdict;
 
 #[derive(Debug, Default)]
@@ -55,13 +55,13 @@ pub(super) struct RevisionFingerprint {
 }
 
 impl RevisionFingerprint {
-    pub(super) fn of(set: &ClusterObjectSet) -> Self {
+    pub(super) fn of(revision: &ClusterObjectSet) -> Self {
         let is_decided = |key: &str| key != annotations::EXT_OBJECTS && !MIRRORED.contains(&key);
-        let annotations: Vec<_> = set.annotations().iter().filter(|(key, _)| is_decided(key)).collect();
+        let annotations: Vec<_> = revision.annotations().iter().filter(|(key, _)| is_decided(key)).collect();
         let mut hasher = DefaultHasher::new();
         // Owner references can only be printed.
-        format!("{:?}", (set.labels(), annotations, set.owner_references())).hash(&mut hasher);
-        Self { uid: set.uid(), generation: set.metadata.generation, metadata: hasher.finish() }
+        format!("{:?}", (revision.labels(), annotations, revision.owner_references())).hash(&mut hasher);
+        Self { uid: revision.uid(), generation: revision.metadata.generation, metadata: hasher.finish() }
     }
 }
 

@@ -23,14 +23,14 @@ pub(super) const MIRRORED: [&str; 3] =
 /// The API server rejects a patch.
 pub(super) async fn mirror(
     api: &Api<ClusterObjectSet>,
-    sets: impl Iterator<Item = &ClusterObjectSet>,
+    revisions: impl Iterator<Item = &ClusterObjectSet>,
     rules: &ExtensionRules,
     uid: Option<&str>,
     account: Option<&str>,
 ) -> Result<bool, InstallError> {
-    for set in sets {
-        let Some(patch) = patch(set, rules, uid, account) else { continue };
-        let name = set.name_any();
+    for revision in revisions {
+        let Some(patch) = patch(revision, rules, uid, account) else { continue };
+        let name = revision.name_any();
         match within_deadline(api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -50,21 +50,21 @@ pub(super) async fn mirror(
 /// the policy may block it. A new service account is copied only to the latter. The newest revision gets it after
 /// the check of its rights. Revisions of a former extension keep its policy.
 fn patch(
-    set: &ClusterObjectSet,
+    revision: &ClusterObjectSet,
     rules: &ExtensionRules,
     uid: Option<&str>,
     account: Option<&str>,
 ) -> Option<Value> {
-    let is_active = !set.is_archived();
-    let is_leaving = set.finalizers().iter().any(|name| name == finalizers::TEARDOWN);
-    let present = |key: &str| set.annotations().get(key).map(String::as_str);
+    let is_active = !revision.is_archived();
+    let is_leaving = revision.finalizers().iter().any(|name| name == finalizers::TEARDOWN);
+    let present = |key: &str| revision.annotations().get(key).map(String::as_str);
     let paused = (rules.paused && is_active).then_some("true");
-    let policy = match is_of_former(set, uid) {
+    let policy = match is_of_former(revision, uid) {
         true => present(annotations::EXT_UNINSTALL_POLICY),
         false => rules.uninstall_policy.filter(|_| is_active || is_leaving).map(|policy| policy.as_str()),
     };
     let replaces = (rules.replaces_immutable && is_active).then_some("Allow");
-    let has_to_go = !is_active || set.metadata.deletion_timestamp.is_some();
+    let has_to_go = !is_active || revision.metadata.deletion_timestamp.is_some();
     let account = if is_leaving && has_to_go { account } else { present(annotations::EXT_SERVICE_ACCOUNT) };
     let mut changes = Map::new();
     let keys = MIRRORED.into_iter().chain([annotations::EXT_SERVICE_ACCOUNT]);
@@ -73,7 +73,7 @@ fn patch(
             changes.insert(key.to_owned(), desired.map_or(Value::Null, Value::from));
         }
     }
-    let (uid, version) = (&set.metadata.uid, &set.metadata.resource_version);
+    let (uid, version) = (&revision.metadata.uid, &revision.metadata.resource_version);
     let metadata = || json!({"uid": uid, "resourceVersion": version, "annotations": changes});
     (!changes.is_empty()).then(|| json!({ "metadata": metadata() }))
 }

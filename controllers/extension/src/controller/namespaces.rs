@@ -1,13 +1,11 @@
-//! Watched namespaces of an extension: those that it selects by label, and the report in its status
-//! (docs/design/namespaces.md).
+//! Namespaces that an extension selects by label (docs/design/namespaces.md).
 
 use std::time::Duration;
 
-use futures::FutureExt;
 use jiff::Timestamp;
 use kube::ResourceExt;
+use olm_api::ClusterExtension;
 use olm_api::conditions::{self, types};
-use olm_api::{ClusterExtension, ClusterExtensionStatus};
 use olm_controller_core::ages::elapsed;
 use olm_controller_core::install_error::InstallError;
 use olm_request::{ApprovalMode, ListStep, NamespaceSelector, SelectedNamespaces, list_step, pace};
@@ -16,15 +14,14 @@ use olm_runtime::reconcile::ReconcileError;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::ExtensionController;
-use super::choice::of_revision;
-use super::decide::{ObservedExtension, RevisionInputs};
+use super::choice::{Together, of_revision};
 use super::garbage_collection::{RequeueSender, requeue_extension};
-use super::group::Together;
 use super::install::Installer;
 use super::installation::{InstallResult, Target};
 use super::memory::ExtensionMemory;
-use super::revisions::{Revision, RevisionStates};
+use super::observed::{NamespaceList, ObservedExtension};
+use super::parts::ExtensionController;
+use super::revisions::{Revision, RevisionInputs};
 
 impl ExtensionController {
     /// Namespaces that the extension selects by label. `None` without a selector or without the gate.
@@ -57,7 +54,7 @@ impl Installer<'_> {
     pub(super) async fn relist(&self, observed: &ObservedExtension<'_>) -> Result<(), ReconcileError> {
         let Some(inputs) = observed.list.overdue.clone() else { return Ok(()) };
         let target = Target { inputs: *inputs, catalog: None, together: &Together::default() };
-        let installation = self.install(observed, target).boxed().await?;
+        let installation = self.install(observed, target).await?;
         if let InstallResult::Failed(error) = &installation.result {
             tracing::warn!(
                 extension = observed.name,
@@ -69,23 +66,6 @@ impl Installer<'_> {
             self.cache.until_contains(&made.set).await;
         }
         Ok(())
-    }
-}
-
-/// Decision about the list of selected namespaces.
-#[derive(Debug, Default)]
-pub(super) struct NamespaceList {
-    /// List for the revision of the target. `None` without a selector.
-    pub names: Option<Vec<String>>,
-    /// Inputs of the newest revision with a changed list that is due, if the target is another bundle.
-    pub overdue: Option<Box<RevisionInputs>>,
-    /// Delay until the list must be changed.
-    pub due: Option<Duration>,
-}
-
-impl NamespaceList {
-    fn of(names: Vec<String>) -> Self {
-        Self { names: Some(names), ..Self::default() }
     }
 }
 
@@ -154,18 +134,5 @@ impl ObservedExtension<'_> {
         let inputs =
             made.or_else(|| (!self.edited).then(|| self.inputs(&of_revision(newest, &self.rules))))?;
         Some(RevisionInputs { namespaces: Some(names), ..inputs })
-    }
-}
-
-/// Reports the target namespaces in the status. `known` are those of the newest revision, if they are known.
-pub(super) fn report(
-    status: &mut ClusterExtensionStatus,
-    states: &RevisionStates,
-    known: Option<Vec<String>>,
-) {
-    match known {
-        _ if states.newest_active().is_none() => status.target_namespaces.clear(),
-        Some(targets) => status.target_namespaces = targets,
-        None => {}
     }
 }

@@ -169,7 +169,7 @@ async fn outdated_operator_condition_blocks_and_missing_one_allows() {
     fixture.revision("demo-1").await;
     fixture.stop_controller().await;
     let conditions = OperatorConditions::new(fixture.plane.client(), Arc::default());
-    let blocker = async |extension| conditions.blocker(extension, (NAMESPACE, "demo.v1.0.0")).await;
+    let blocker = async |extension| conditions.blocker(extension, NAMESPACE, "demo.v1.0.0").await;
     assert_eq!(blocker("demo").await, Ok(None), "without the CRD");
     fixture.define().await;
     assert_eq!(blocker("demo").await, Ok(None));

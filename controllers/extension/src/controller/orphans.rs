@@ -23,10 +23,10 @@ use serde_json::json;
 pub(super) async fn adopt_orphans(
     client: &Client,
     extension: &ClusterExtension,
-    sets: &[Arc<ClusterObjectSet>],
+    revisions: &[Arc<ClusterObjectSet>],
 ) -> Result<bool, InstallError> {
     let name = extension.name_any();
-    let orphans: Vec<_> = sets.iter().filter(|set| is_orphan(set)).collect();
+    let orphans: Vec<_> = revisions.iter().filter(|revision| is_orphan(revision)).collect();
     if orphans.is_empty() {
         return Ok(true);
     }
@@ -35,20 +35,21 @@ pub(super) async fn adopt_orphans(
     if !stays.map_err(|error| error.context("adopting revisions"))? {
         return Ok(false);
     }
-    let revisions: Api<ClusterObjectSet> = Api::all(client.clone());
+    let api: Api<ClusterObjectSet> = Api::all(client.clone());
     let (params, mut is_done) = (PatchParams::apply(names::EXTENSION_CONTROLLER_MANAGER), true);
-    for set in orphans {
-        let patch =
-            Patch::Merge(json!({"metadata": {"uid": set.uid(), "resourceVersion": set.resource_version(),
-                "ownerReferences": [owner.clone()]}}));
-        match within_deadline(revisions.patch(&set.name_any(), &params, &patch)).await {
+    for revision in orphans {
+        let patch = Patch::Merge(
+            json!({"metadata": {"uid": revision.uid(), "resourceVersion": revision.resource_version(),
+                "ownerReferences": [owner.clone()]}}),
+        );
+        match within_deadline(api.patch(&revision.name_any(), &params, &patch)).await {
             Ok(_) => {
-                tracing::info!(extension = name, revision = set.name_any(), "adopted orphaned revision")
+                tracing::info!(extension = name, revision = revision.name_any(), "adopted orphaned revision")
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
             Err(kube::Error::Api(status)) if status.is_conflict() => is_done = false,
             Err(error) => {
-                let context = format!("adopting revision {:?}", set.name_any());
+                let context = format!("adopting revision {:?}", revision.name_any());
                 return Err(InstallError::api(&error).context(context));
             }
         }
@@ -57,6 +58,6 @@ pub(super) async fn adopt_orphans(
 }
 
 /// Reports whether the revision has no owner and is not being deleted.
-fn is_orphan(set: &ClusterObjectSet) -> bool {
-    set.metadata.deletion_timestamp.is_none() && set.owner_references().is_empty()
+fn is_orphan(revision: &ClusterObjectSet) -> bool {
+    revision.metadata.deletion_timestamp.is_none() && revision.owner_references().is_empty()
 }

@@ -2,21 +2,22 @@
 
 use std::time::Duration;
 
+use olm_api::conditions::messages::RESOLVED_BUNDLE;
 use olm_api::{ClusterExtensionStatus, ClusterObjectSet};
 use olm_controller_core::install_error::InstallError;
 use olm_request::ExtensionRules;
 use olm_revision::generate::BundleIdentity;
 
 use super::choice::{Choice, ResolutionFailure};
-use super::decide::ObservedExtension;
+use super::delays::{REQUEUE_DELAY, VERIFY_DELAY};
 use super::events::{self, ExtensionEvent};
 use super::findings::{self, ConditionChange, ConditionChanges, available_version};
 use super::installation::{CreatedRevision, InstallResult, Installation, Restoration};
+use super::observed::ObservedExtension;
 use super::revisions::Revision;
 use super::rollback;
 use super::rollout_events;
-use super::status::{AttemptResult, DeprecationData};
-use super::{REQUEUE_DELAY, VERIFY_DELAY};
+use super::status::{Applied, AttemptResult, DeprecationData};
 use crate::preflight::CrdVerdict;
 
 pub(super) struct ReconcileOutcome {
@@ -46,7 +47,9 @@ impl ReconcileOutcome {
         let (old, unfinished) = (observed.status(), installation.unfinished);
         let held = match &installation.result {
             InstallResult::Held(held) => Some(held.report(observed, &choice)),
-            InstallResult::AwaitsGroup(cause) => Some(Ok(findings::held_by_group(&choice, cause))),
+            InstallResult::AwaitsGroup(cause) => {
+                Some(Ok(findings::held_by_group(&choice.described(), cause)))
+            }
             _ => None,
         };
         // Before the first installation, there is no older spec that the status describes.
@@ -63,27 +66,27 @@ impl ReconcileOutcome {
         resolved
             .extend((have_answered && findings.left_out.is_empty()).then_some(events::CATALOG_UNAVAILABLE));
         events.extend(events::of_left_out(old, &findings));
-        events.extend(events::of_installation(&installation));
-        let applied = match held {
-            Some(Err(waiting)) => Err(waiting),
-            Some(Ok(state)) => {
+        events.extend(installation.events());
+        let applied = match (held, &installation.result) {
+            (Some(Err(message)), _) => Applied::Held(message),
+            (Some(Ok(state)), _) => {
                 findings.upgrade = ConditionChange::State(state);
                 findings.available_version = available_version(&target, rules, states);
-                Ok(())
+                Applied::Active
             }
-            None => installation.applied(),
+            (None, InstallResult::Pulling(message)) => Applied::Pulling(message.clone()),
+            (None, InstallResult::Failed(failure)) => {
+                let BundleIdentity { name, version, .. } = &target;
+                let context = format!("{RESOLVED_BUNDLE} {name:?} with version {version:?}");
+                Applied::Failed(failure.clone().context(context))
+            }
+            (None, _) => Applied::Active,
         };
-        let applied = applied.map_err(|failure| {
-            if failure.class.is_no_error() {
-                return failure;
-            }
-            let BundleIdentity { name, version, .. } = &target;
-            failure.context(format!("error for resolved bundle {name:?} with version {version:?}"))
-        });
-        let failed = applied.as_ref().err();
-        events.extend(failed.and_then(|failure| events::of_unsupported(old, &failure.message)));
-        add_rollback(&mut findings, &installation, observed, (&target, catalog.is_some()));
-        let requeue = requeue_delay(&installation, requeue, applied.is_ok());
+        if let Applied::Failed(failure) = &applied {
+            events.extend(events::of_unsupported(old, &failure.message));
+        }
+        add_rollback(&mut findings, &installation, observed, &target, catalog.is_some());
+        let requeue = requeue_delay(&installation, requeue, applied == Applied::Active);
         let made = match installation.result {
             InstallResult::Created(made) => Some(announced(*made, observed, &mut events)),
             _ => None,
@@ -109,8 +112,12 @@ impl ReconcileOutcome {
         let findings =
             ConditionChanges { signature: ConditionChange::Unchanged, ..ConditionChanges::unchanged(rules) };
         let deprecation = DeprecationData::Unchanged;
-        let attempt =
-            AttemptResult { applied: Err(failure), deprecation, findings, upgrade_generation: None };
+        let attempt = AttemptResult {
+            applied: Applied::Failed(failure),
+            deprecation,
+            findings,
+            upgrade_generation: None,
+        };
         let (events, resolved) = (Vec::new(), Vec::new());
         Self { attempt, events, resolved, made: None, requeue: None, unfinished: false, is_held: false }
     }
@@ -122,8 +129,12 @@ impl ReconcileOutcome {
         let reported =
             [events::of_refusal(old, &failure.message, &findings), events::of_left_out(old, &findings)];
         let events = reported.into_iter().flatten().collect();
-        let attempt =
-            AttemptResult { applied: Err(failure), deprecation, findings, upgrade_generation: None };
+        let attempt = AttemptResult {
+            applied: Applied::Failed(failure),
+            deprecation,
+            findings,
+            upgrade_generation: None,
+        };
         let resolved = vec![events::RESOLVED, events::OVERRIDE_USED];
         let requeue = requeue.then_some(REQUEUE_DELAY);
         Self { attempt, events, resolved, made: None, requeue, unfinished: false, is_held: false }
@@ -149,13 +160,13 @@ impl ReconcileOutcome {
 
 /// Adds the Events of a new revision.
 fn announced(
-    CreatedRevision { set, before, .. }: CreatedRevision,
+    CreatedRevision { set: revision, before, .. }: CreatedRevision,
     observed: &ObservedExtension<'_>,
     events: &mut Vec<ExtensionEvent>,
 ) -> ClusterObjectSet {
-    let (made, installed) = (Revision::of(&set), observed.states.installed.as_ref());
+    let (made, installed) = (Revision::of(&revision), observed.states.installed.as_ref());
     events.extend(rollout_events::started(&made, installed, before.as_ref(), observed.edited));
-    set
+    revision
 }
 
 /// Adds what a rollback means for the target, which may be chosen from a catalog.
@@ -163,7 +174,8 @@ fn add_rollback(
     findings: &mut ConditionChanges,
     installation: &Installation,
     observed: &ObservedExtension<'_>,
-    (target, is_from_catalog): (&BundleIdentity, bool),
+    target: &BundleIdentity,
+    is_from_catalog: bool,
 ) {
     let ObservedExtension { rules, states, .. } = observed;
     if installation.result == InstallResult::RolledBack {
@@ -181,7 +193,7 @@ fn add_rollback(
 /// Delay after which the result may differ without an event. `requeue` is `true` if the choice must be repeated soon.
 fn requeue_delay(installation: &Installation, requeue: bool, is_applied: bool) -> Option<Duration> {
     // No watch event reports that an image was signed or that its signature store answers.
-    let is_unaccepted = matches!(&installation.verdict, Some(Err(_)));
+    let is_unaccepted = installation.verdict.as_ref().is_some_and(|verdict| verdict.accepted().is_err());
     let delay = if installation.requeue || requeue && is_applied {
         Some(REQUEUE_DELAY)
     } else {
@@ -273,7 +285,7 @@ mod tests {
     fn failed_install_names_bundle_and_retries_with_backoff() {
         let failed = installation(Err(InstallError::retry("no")), CrdVerdict::Safe);
         let outcome = chosen(plain(), failed.clone(), None);
-        assert_eq!(outcome.attempt.applied, Err(InstallError::retry(NAMED)));
+        assert_eq!(outcome.attempt.applied, Applied::Failed(InstallError::retry(NAMED)));
         assert_eq!(outcome.requeue, None);
         assert!(chosen(plain(), Installation { requeue: true, ..failed }, None).requeue.is_some());
         assert!(chosen(plain(), installation(Ok(()), CrdVerdict::Safe), None).requeue.is_some());
@@ -286,7 +298,7 @@ mod tests {
         let notice = [ExtensionEvent::warning(events::CRD_CHECK_FAILED, "no".to_owned())];
         for annotated in [None, Some(CrdCheck::Strict), Some(CrdCheck::Live), Some(CrdCheck::Warn)] {
             let outcome = chosen(plain(), held(), annotated);
-            assert_eq!(outcome.attempt.applied, Err(InstallError::retry(NAMED)));
+            assert_eq!(outcome.attempt.applied, Applied::Failed(InstallError::retry(NAMED)));
             assert_eq!(outcome.events, notice);
             assert!(!outcome.resolved.contains(&events::CRD_CHECK_FAILED));
             let upgrade = outcome.attempt.findings.upgrade;
@@ -321,7 +333,7 @@ mod tests {
             let notice = ExtensionEvent::warning(events::CRD_CHECK_FAILED, "accepted: no".to_owned());
             assert_eq!(outcome.events, [notice], "{annotated:?}");
             assert_eq!(outcome.attempt.findings.suffix(), suffix, "{annotated:?}");
-            assert_eq!(outcome.attempt.applied, Ok(()));
+            assert_eq!(outcome.attempt.applied, Applied::Active);
         }
         let set = set(2, "Active", false);
         let made = CreatedRevision {

@@ -1,14 +1,13 @@
 //! ExtensionPlans on a real API server (docs/design/approvals.md#plan-objects).
 
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use olm_api::ExtensionPlan;
 use olm_api::conditions::types;
 use olm_api::extension_plan::PlanPhase;
 use serde_json::json;
 
 use super::fixture::{Fixture, Release, installed, version};
-use super::*;
 
 /// Fixture with the gate, and version 1.0.0 installed with these annotations. Any version is an upgrade.
 async fn with_gate(annotations: &[(&str, Option<&str>)]) -> Fixture {

@@ -1,5 +1,8 @@
 //! Reconcile of an extension: observe → prepare → choose → [`decide`] → act → report (one status write, Events) → verify the
 //! content of its revisions.
+//!
+//! Each step is boxed: the future of all steps would be large, and is moved on the stack of a worker. Other modules do not
+//! box.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,20 +20,22 @@ use olm_runtime::status::STALE_RETRY;
 use tokio::time::Instant;
 
 use super::choice::ResolutionFailure;
-use super::decide::{Decision, ObservedExtension, decide};
+use super::decide::{Decision, decide};
+use super::delays::{CONFLICT_RETRY, REQUEUE_DELAY};
 use super::events::{self, ExtensionEvent};
 use super::findings::{self, ConditionChange};
-use super::inputs::CONTENT_WAIT;
 use super::installation::{InstallResult, Installation, Target};
 use super::memory::ExtensionMemory;
 use super::mirroring::mirror;
-use super::namespaces::NamespaceList;
+use super::observed::{NamespaceList, ObservedExtension};
 use super::orphans::adopt_orphans;
 use super::outcome::ReconcileOutcome;
+use super::parts::ExtensionController;
 use super::removal::FINALIZERS;
+use super::resolver::CONTENT_WAIT;
 use super::revisions::{self, Revision, RevisionStates};
-use super::status::StatusUpdate;
-use super::{CONFLICT_RETRY, ExtensionController, REQUEUE_DELAY, rollout_events};
+use super::rollout_events;
+use super::status::{Applied, StatusUpdate};
 use crate::adoption::AdoptionState;
 use crate::preflight::CrdVerdict;
 
@@ -77,13 +82,13 @@ impl ExtensionController {
             Ok(filter) => self.resolver().choose(&observed, filter).boxed().await,
             Err(failure) => Err(ResolutionFailure::other(failure, &observed.rules)),
         };
-        let sets = self.parts.cache.of_extension(&observed.name);
+        let revisions = self.parts.cache.of_extension(&observed.name);
         let name = observed.name.clone();
         let decision = self.memories.with(&name, |memory| {
             if let Ok(choice) = &choice {
                 observed.settle_namespaces(&choice.target, memory, Timestamp::now(), Instant::now());
             }
-            decide(&observed, choice, memory, newest(&sets))
+            decide(&observed, choice, memory, newest(&revisions))
         });
         let outcome = self.act(&observed, decision).await?;
         self.conclude(observed, outcome).await
@@ -95,7 +100,7 @@ impl ExtensionController {
             return Err(ReconcileError::pending(STALE_RETRY));
         }
         if extension.metadata.deletion_timestamp.is_some() {
-            return self.remover().finalize(extension).await.map(Some);
+            return self.remover().finalize(extension).boxed().await.map(Some);
         }
         let is_missing = |name: &&&str| !extension.finalizers().iter().any(|has| has == *name);
         let missing: Vec<&str> = FINALIZERS.iter().filter(is_missing).copied().collect();
@@ -122,8 +127,8 @@ impl ExtensionController {
             Some(conditions) => conditions.is_served().await?,
             None => false,
         };
-        let sets = self.parts.cache.of_extension(&name);
-        let states = revisions::states_of(extension, &sets);
+        let revisions = self.parts.cache.of_extension(&name);
+        let states = revisions::states_of(extension, &revisions);
         let edited = self.spec_changed(extension, &states);
         let features = self.parts.features;
         let (rules, account) = (features.rules(extension), features.account(extension));
@@ -133,7 +138,7 @@ impl ExtensionController {
             name,
             rules,
             account,
-            sets,
+            revisions,
             states,
             edited,
             operator_condition,
@@ -144,10 +149,10 @@ impl ExtensionController {
 
     /// Adopts an installation of Helm and orphaned revisions, and annotates the revisions.
     async fn prepare(&self, observed: &ObservedExtension<'_>) -> Result<Prepared, ReconcileError> {
-        let ObservedExtension { extension, name, rules, account, sets, states, .. } = observed;
+        let ObservedExtension { extension, name, rules, account, revisions, states, .. } = observed;
         let active = states.rolling_out.iter().chain(&states.installed);
         self.parts.bundles.need(name, active.map(|revision| revision.image.as_str()));
-        match self.adoption.migrate(extension, sets).boxed().await {
+        match self.adoption.migrate(extension, revisions).boxed().await {
             Ok(AdoptionState::Complete) => {}
             Ok(AdoptionState::Pending(note)) => {
                 let note = note.map(|note| ExtensionEvent::normal(rollout_events::ADOPTED, note));
@@ -158,9 +163,9 @@ impl ExtensionController {
             Err(failure) => return self.reporter().fail(extension, failure).await.map(Prepared::Ended),
         }
         let uid = extension.metadata.uid.as_deref();
-        let revisions = || sets.iter().map(Arc::as_ref);
-        let prepared = match adopt_orphans(&self.parts.client, extension, sets).boxed().await {
-            Ok(true) => mirror(&self.sets, revisions(), rules, uid, account.as_deref()).boxed().await,
+        let all = || revisions.iter().map(Arc::as_ref);
+        let prepared = match adopt_orphans(&self.parts.client, extension, revisions).boxed().await {
+            Ok(true) => mirror(&self.revisions, all(), rules, uid, account.as_deref()).boxed().await,
             unchanged => unchanged,
         };
         match prepared {
@@ -192,7 +197,7 @@ impl ExtensionController {
                 ReconcileOutcome::chosen(choice, kept, observed)
             }
             Decision::Restore { choice, to } => {
-                let restoration = self.restorer().restore(observed, to.as_deref()).await?;
+                let restoration = self.restorer().restore(observed, to.as_deref()).boxed().await?;
                 let installation = Installation::unchanged(CrdVerdict::Safe).with(restoration);
                 ReconcileOutcome::chosen(choice, installation, observed)
             }
@@ -204,7 +209,7 @@ impl ExtensionController {
                 is_ready =
                     matches!(installation.result, InstallResult::AwaitsGroup(_) | InstallResult::Created(_));
                 if installation.is_held() {
-                    self.installer().relist(observed).await?;
+                    self.installer().relist(observed).boxed().await?;
                 }
                 let installation = self.restorer().restore_if_stopped(observed, installation).boxed().await?;
                 ReconcileOutcome::chosen(choice, installation, observed)
@@ -216,7 +221,7 @@ impl ExtensionController {
         if is_newest && !self.settle_plans(observed).await {
             outcome.requeue = Some(outcome.requeue.map_or(REQUEUE_DELAY, |delay| delay.min(REQUEUE_DELAY)));
         }
-        if outcome.attempt.applied.is_ok() {
+        if outcome.attempt.applied == Applied::Active {
             outcome.requeue = outcome.requeue.into_iter().chain(observed.list.due).min();
         }
         if observed.rules.paused {
@@ -239,16 +244,16 @@ impl ExtensionController {
     ) -> Result<Action, ReconcileError> {
         observed.states.rolling_out.extend(outcome.made.as_ref().map(Revision::of));
         outcome.is_held |= observed.rules.paused;
-        let (result, is_held, unfinished) =
+        let (applied, is_held, unfinished) =
             (outcome.attempt.applied.clone(), outcome.is_held, outcome.unfinished);
         let (made, mut requeue) = (outcome.made.take(), outcome.requeue);
         let reported = self.report(&observed, outcome).await;
         // Verifying may pull another bundle, which would replace the pull in progress.
-        let is_pulling = result.as_ref().is_err_and(|failure| failure.class == InstallErrorClass::Pulling);
+        let is_pulling = matches!(applied, Applied::Pulling(_));
         let is_verified = reported.is_err() || is_pulling || self.verify(&observed, unfinished).await;
-        if let Some(set) = &made {
+        if let Some(revision) = &made {
             // Wait for the cache: until it holds the revision, another reconcile would not find it.
-            self.parts.cache.until_contains(set).await;
+            self.parts.cache.until_contains(revision).await;
         } else if reported.is_ok() && is_verified && !unfinished {
             self.sweep(&observed.name).await;
         }
@@ -256,11 +261,11 @@ impl ExtensionController {
         if !is_verified {
             requeue = Some(REQUEUE_DELAY);
         }
-        if result.is_ok() && !is_held {
-            let applied = Some(observed.extension.metadata.generation);
-            self.memories.with(&observed.name, |memory| memory.applied_generation = applied);
+        if applied == Applied::Active && !is_held {
+            let generation = Some(observed.extension.metadata.generation);
+            self.memories.with(&observed.name, |memory| memory.applied_generation = generation);
         }
-        next_action(&observed.name, result, requeue)
+        next_action(&observed.name, applied, requeue)
     }
 
     /// Writes the status, and publishes Events.
@@ -332,25 +337,20 @@ impl ExtensionController {
 }
 
 /// Action after an attempt with this result, which `requeue` repeats after a delay.
-fn next_action(
-    name: &str,
-    result: Result<(), InstallError>,
-    requeue: Option<Duration>,
-) -> Result<Action, ReconcileError> {
-    match result {
-        Ok(()) | Err(InstallError { class: InstallErrorClass::Held, .. }) => {
-            Ok(requeue.map_or_else(Action::await_change, Action::requeue))
-        }
+fn next_action(name: &str, applied: Applied, requeue: Option<Duration>) -> Result<Action, ReconcileError> {
+    match applied {
+        Applied::Active | Applied::Held(_) => Ok(requeue.map_or_else(Action::await_change, Action::requeue)),
         // Constant delay instead of backoff: the missing objects may appear at any time.
-        Err(failure) if requeue.is_some() => {
-            tracing::info!(extension = name, error = failure.message, delay = ?REQUEUE_DELAY, "requeued");
+        Applied::Pulling(message) | Applied::Failed(InstallError { message, .. }) if requeue.is_some() => {
+            tracing::info!(extension = name, error = message, delay = ?REQUEUE_DELAY, "requeued");
             Ok(Action::requeue(REQUEUE_DELAY))
         }
-        Err(InstallError { class: InstallErrorClass::Retry | InstallErrorClass::Rejected, message }) => {
-            Err(ReconcileError::retry(message))
-        }
-        Err(InstallError { class: InstallErrorClass::Pulling, .. }) => Err(ReconcileError::pending(RESYNC)),
-        Err(failure) => {
+        Applied::Pulling(_) => Err(ReconcileError::pending(RESYNC)),
+        Applied::Failed(InstallError {
+            class: InstallErrorClass::Retry | InstallErrorClass::Rejected,
+            message,
+        }) => Err(ReconcileError::retry(message)),
+        Applied::Failed(failure) => {
             Err(ReconcileError::terminal(failure).no_later_than(Some(Instant::now() + BLOCKED_RETRY)))
         }
     }

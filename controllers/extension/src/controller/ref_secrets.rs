@@ -35,7 +35,7 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Cache of the Secrets of all revisions.
 pub(super) struct RefSecrets {
     api: Api<PartialObjectMeta<Secret>>,
-    sets: Api<ClusterObjectSet>,
+    revisions: Api<ClusterObjectSet>,
     namespace: String,
     abandoned: Duration,
     /// Keyed by Secret name.
@@ -73,18 +73,18 @@ impl ObservedSecret {
     }
 
     /// Next step for the Secret `name`, from the revisions of its extension. Pure.
-    fn fate<S: Borrow<ClusterObjectSet>>(&self, name: &str, sets: &[S], namespace: &str) -> Fate {
-        let refers = |set: &&ClusterObjectSet| {
-            let mut keys = set.spec.iter().flat_map(|spec| secrets(spec, namespace));
+    fn fate<S: Borrow<ClusterObjectSet>>(&self, name: &str, revisions: &[S], namespace: &str) -> Fate {
+        let refers = |revision: &&ClusterObjectSet| {
+            let mut keys = revision.spec.iter().flat_map(|spec| secrets(spec, namespace));
             keys.any(|key| key.namespace == namespace && key.name == name)
         };
-        let mut all = sets.iter().map(<S as Borrow<ClusterObjectSet>>::borrow);
-        if let Some(set) = all.clone().find(refers) {
-            let owner = secret_owner(set).filter(|owner| owner.name == self.revision);
+        let mut all = revisions.iter().map(<S as Borrow<ClusterObjectSet>>::borrow);
+        if let Some(revision) = all.clone().find(refers) {
+            let owner = secret_owner(revision).filter(|owner| owner.name == self.revision);
             return owner.map_or(Fate::Kept, Fate::Owned);
         }
         let number = names::revision_number(&self.extension, &self.revision);
-        match number.is_some_and(|number| all.any(|set| set.number() >= number)) {
+        match number.is_some_and(|number| all.any(|revision| revision.number() >= number)) {
             true => Fate::Superseded,
             false => Fate::Kept,
         }
@@ -96,7 +96,7 @@ impl RefSecrets {
     pub(super) fn new(client: &Client, namespace: &str, abandoned: Duration) -> Self {
         Self {
             api: Api::namespaced(client.clone(), namespace),
-            sets: Api::all(client.clone()),
+            revisions: Api::all(client.clone()),
             namespace: namespace.to_owned(),
             abandoned,
             known: Mutex::default(),
@@ -207,12 +207,14 @@ impl RefSecrets {
     /// Existing revisions of the Secret's extension, and its own one even without label.
     async fn revisions(&self, observed: &ObservedSecret) -> Result<Vec<ClusterObjectSet>, InstallError> {
         let ours = ListParams::default().labels(&format!("{}={}", labels::OWNER_NAME, observed.extension));
-        let list = async |page| api_request(self.sets.list(&page), "listing revisions").await;
-        let mut sets = list_all(ours.limit(LIST_PAGE), list).await?;
-        if !sets.iter().any(|set| set.name_any() == observed.revision) {
-            sets.extend(api_request(self.sets.get_opt(&observed.revision), "getting the revision").await?);
+        let list = async |page| api_request(self.revisions.list(&page), "listing revisions").await;
+        let mut revisions = list_all(ours.limit(LIST_PAGE), list).await?;
+        if !revisions.iter().any(|revision| revision.name_any() == observed.revision) {
+            revisions.extend(
+                api_request(self.revisions.get_opt(&observed.revision), "getting the revision").await?,
+            );
         }
-        Ok(sets)
+        Ok(revisions)
     }
 
     /// Restores the owner of the Secret, or deletes it if it is superseded. Returns `false` after a conflict.

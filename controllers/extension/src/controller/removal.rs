@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use futures::FutureExt;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::reflector::Store;
 use kube::{Api, Client, ResourceExt};
+use olm_api::conditions::messages::UNINSTALL_WAITS;
 use olm_api::conditions::{reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, annotations, finalizers};
 use olm_controller_core::RevisionCache;
@@ -20,16 +20,15 @@ use olm_runtime::cluster::within_deadline;
 use olm_runtime::reconcile::ReconcileError;
 use serde_json::json;
 
+use super::delays::{CONFLICT_RETRY, REQUEUE_DELAY};
 use super::events::{self, ExtensionEvent};
 use super::in_use::in_use;
 use super::memory::Memories;
 use super::mirroring::mirror;
 use super::reporter::Reporter;
-use super::{CONFLICT_RETRY, REQUEUE_DELAY};
 use crate::bundles::Bundles;
 use crate::catalogs::Catalogs;
 use crate::dependencies::Dependencies;
-use crate::features::Features;
 use crate::preflight::Preflight;
 use crate::revision_writer::RevisionWriter;
 
@@ -42,8 +41,8 @@ pub(super) struct Remover<'a> {
     pub client: &'a Client,
     pub extensions: &'a Api<ClusterExtension>,
     pub extensions_in_store: &'a Store<ClusterExtension>,
-    pub sets: &'a Api<ClusterObjectSet>,
-    pub revisions: &'a RevisionWriter,
+    pub revisions: &'a Api<ClusterObjectSet>,
+    pub writer: &'a RevisionWriter,
     pub cache: &'a RevisionCache,
     pub catalogs: &'a Catalogs,
     pub bundles: &'a Bundles,
@@ -64,18 +63,18 @@ impl Remover<'_> {
         if rest.len() == extension.finalizers().len() {
             self.forget(&name);
             // With foreground deletion, or a foreign finalizer, the extension remains while its revisions are removed.
-            let sets = self.cache.of_extension(&name);
-            match self.pass_on(extension, sets.iter().map(Arc::as_ref)).boxed().await {
+            let revisions = self.cache.of_extension(&name);
+            match self.pass_on(extension, revisions.iter().map(Arc::as_ref)).await {
                 Ok(None) => {}
                 Ok(Some(_)) => return Err(ReconcileError::pending(CONFLICT_RETRY)),
                 Err(failure) => return self.reporter.fail(extension, failure).await,
             }
-            if let Some(waits) = sets.iter().find_map(|set| waits_of(set)) {
+            if let Some(waits) = revisions.iter().find_map(|revision| waits_of(revision)) {
                 self.reporter.report_failure(extension, waits).await?;
             }
             return Ok(Action::await_change());
         }
-        match self.held(extension).boxed().await {
+        match self.held(extension).await {
             Ok(None) => {}
             Ok(Some(held)) => {
                 self.reporter.report_failure(extension, held).await?;
@@ -115,26 +114,26 @@ impl Remover<'_> {
         }
         let (name, rules) = (extension.name_any(), self.reporter.features.rules(extension));
         // List from the API server: the deletion also covers revisions that the cache does not hold yet.
-        let sets = self.revisions.list(&name).await?;
+        let revisions = self.writer.list(&name).await?;
         if rules.uninstall_policy == Some(UninstallPolicy::BlockIfInUse)
-            && let Some(in_use) = in_use(self.client, extension, &sets).await?
+            && let Some(in_use) = in_use(self.client, extension, &revisions).await?
         {
             return Ok(Some(InstallError::blocked(in_use)));
         }
         // The revisions must carry the current policy before they are deleted, also if it was just removed.
-        self.pass_on(extension, sets.iter()).await
+        self.pass_on(extension, revisions.iter()).await
     }
 
     /// Copies the current settings to the revisions. Returns the reason if a revision has changed.
     async fn pass_on(
         &self,
         extension: &ClusterExtension,
-        sets: impl Iterator<Item = &ClusterObjectSet>,
+        revisions: impl Iterator<Item = &ClusterObjectSet>,
     ) -> Result<Option<InstallError>, InstallError> {
         let (rules, account) =
             (self.reporter.features.rules(extension), self.reporter.features.account(extension));
         let uid = extension.metadata.uid.as_deref();
-        let mirrored = mirror(self.sets, sets, &rules, uid, account.as_deref()).await?;
+        let mirrored = mirror(self.revisions, revisions, &rules, uid, account.as_deref()).await?;
         Ok((!mirrored).then(|| InstallError::retry("a revision changed while its annotations were written")))
     }
 
@@ -158,7 +157,7 @@ impl Remover<'_> {
         let available = self
             .dependencies
             .available_providers(&name, |other, type_| {
-                protects(self.extensions_in_store, features, other, type_)
+                features.protects(self.extensions_in_store, other, type_)
             })
             .await;
         match available {
@@ -197,23 +196,10 @@ impl Remover<'_> {
     }
 }
 
-/// Reports whether the extension requires protection of its dependencies of this property type.
-pub(super) fn protects(
-    extensions: &Store<ClusterExtension>,
-    features: Features,
-    extension: &str,
-    property_type: &str,
-) -> bool {
-    extensions.get(&ObjectRef::new(extension)).is_some_and(|extension| {
-        let rules = features.rules(&extension);
-        rules.protect(&extension) && rules.counts(property_type)
-    })
-}
-
 /// Failure that blocks the teardown of a revision.
-fn waits_of(set: &ClusterObjectSet) -> Option<InstallError> {
-    set.metadata.deletion_timestamp.as_ref()?;
-    let progressing = set.condition(types::PROGRESSING)?;
+fn waits_of(revision: &ClusterObjectSet) -> Option<InstallError> {
+    revision.metadata.deletion_timestamp.as_ref()?;
+    let progressing = revision.condition(types::PROGRESSING)?;
     match progressing.reason.as_str() {
         reasons::RETRYING => Some(InstallError::retry(&progressing.message)),
         reasons::BLOCKED => Some(InstallError::blocked(&progressing.message)),
@@ -229,7 +215,7 @@ fn needed_by(available: &AvailableProviders, dependents: &[Dependent]) -> Option
 
 fn waits(needed: &str) -> String {
     let key = annotations::EXT_IGNORE_DEPENDENTS;
-    format!("uninstall waits: {needed}; to uninstall anyway, set annotation {key}: \"true\"")
+    format!("{UNINSTALL_WAITS}{needed}; to uninstall anyway, set annotation {key}: \"true\"")
 }
 
 #[cfg(test)]

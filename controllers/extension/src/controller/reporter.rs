@@ -13,7 +13,6 @@ use olm_runtime::status::Writes;
 
 use super::events::{self, ExtensionEvent};
 use super::memory::Memories;
-use super::namespaces;
 use super::revisions::{self, RevisionStates};
 use super::status::{self, StatusUpdate};
 use crate::features::Features;
@@ -50,7 +49,7 @@ impl Reporter<'_> {
         let mut next = status::next(&old, generation, states, outcome, now);
         if let StatusUpdate::Attempted(_) = outcome {
             let known = self.memories.with(&extension.name_any(), |memory| memory.targets.clone());
-            namespaces::report(&mut next, states, known);
+            report_namespaces(&mut next, states, known);
         }
         summary::update(&mut next, self.features.status_summary, extension.metadata.generation, now);
         let written = self.writes.write_status(self.extensions, extension, &next).await;
@@ -95,5 +94,18 @@ impl Reporter<'_> {
                 events.normal(about.clone(), reason, note);
             }
         }
+    }
+}
+
+/// Reports the target namespaces in the status. `known` are those of the newest revision, if they are known.
+fn report_namespaces(
+    status: &mut ClusterExtensionStatus,
+    states: &RevisionStates,
+    known: Option<Vec<String>>,
+) {
+    match known {
+        _ if states.newest_active().is_none() => status.target_namespaces.clear(),
+        Some(targets) => status.target_namespaces = targets,
+        None => {}
     }
 }

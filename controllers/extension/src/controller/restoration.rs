@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use kube::{Client, ResourceExt};
 use olm_controller_core::content::target_namespaces;
 use olm_controller_core::install_error::InstallError;
@@ -18,9 +17,9 @@ use olm_runtime::reconcile::{RESYNC, ReconcileError};
 use tokio::task::block_in_place;
 
 use super::choice::ResolutionFailure;
-use super::decide::ObservedExtension;
 use super::installation::{CreatedRevision, Installation, Restoration};
 use super::memory::Memories;
+use super::observed::ObservedExtension;
 use super::outcome::ReconcileOutcome;
 use super::revisions::{self, Revision};
 use super::rollback;
@@ -31,7 +30,7 @@ use crate::revision_writer::RevisionWriter;
 /// Rolls extensions back.
 pub(super) struct Restorer<'a> {
     pub client: &'a Client,
-    pub revisions: &'a RevisionWriter,
+    pub writer: &'a RevisionWriter,
     pub preflight: &'a Preflight,
     /// OperatorConditions, with gate `OperatorConditionCompat`.
     pub conditions: Option<&'a OperatorConditions>,
@@ -52,7 +51,7 @@ impl Restorer<'_> {
             let why = rollback::no_predecessor();
             return Ok(Restoration::NotRestored { why, requeue: false, unfinished: false });
         };
-        match self.restored(observed, to).boxed().await {
+        match self.restored(observed, to).await {
             Ok(Some(restoration)) => Ok(restoration),
             Ok(None) => Err(ReconcileError::pending(RESYNC)),
             Err(failure) => {
@@ -100,14 +99,15 @@ impl Restorer<'_> {
     async fn rollback_blocker(
         &self,
         observed: &ObservedExtension<'_>,
-        (failed, kept): (&Revision, &Revision),
+        failed: &Revision,
+        kept: &Revision,
         content: &[ContentPhase],
     ) -> Result<Option<String>, InstallError> {
         let Some(conditions) = self.conditions else { return Ok(None) };
         let is_ignored = observed.rules.approval.ignore_operator_condition;
         match operator_condition(objects(content)) {
             Some((namespace, name)) if failed.image != kept.image && !is_ignored => {
-                conditions.blocker(&observed.name, (&namespace, &name)).await
+                conditions.blocker(&observed.name, &namespace, &name).await
             }
             _ => Ok(None),
         }
@@ -120,7 +120,7 @@ impl Restorer<'_> {
         to: &Revision,
     ) -> Result<Option<Restoration>, InstallError> {
         let name = &observed.name;
-        let existing = self.revisions.list(name).await?;
+        let existing = self.writer.list(name).await?;
         let live: Vec<_> = existing.iter().cloned().map(Arc::new).collect();
         let live = revisions::states_of(observed.extension, &live);
         let observed_newest = observed.states.newest_active().map(|newest| &newest.name);
@@ -128,15 +128,17 @@ impl Restorer<'_> {
             .newest_active()
             .filter(|newest| Some(&newest.name) == observed_newest && rollback::has_failed(newest));
         let Some(before) = failed.cloned() else { return Ok(None) };
-        let active = |name: &str| existing.iter().find(|set| set.name_any() == name && !set.is_archived());
+        let active = |name: &str| {
+            existing.iter().find(|revision| revision.name_any() == name && !revision.is_archived())
+        };
         let (Some(failed), Some(kept)) = (active(&before.name), active(&to.name)) else { return Ok(None) };
-        let (content, refused) = (self.revisions.content(kept).await?, self.revisions.content(failed).await?);
+        let (content, refused) = (self.writer.content(kept).await?, self.writer.content(failed).await?);
         let risks = self.risks(observed, &content, &refused).await?;
         let not_restored = |why| Ok(Some(Restoration::NotRestored { why, requeue: true, unfinished: false }));
         if let Some(why) = rollback::forbidden(name, to, &risks) {
             return not_restored(why);
         }
-        if let Some(blocker) = self.rollback_blocker(observed, (&before, to), &refused).await? {
+        if let Some(blocker) = self.rollback_blocker(observed, &before, to, &refused).await? {
             return not_restored(format!("not rolled back to revision {}: {blocker}", to.name));
         }
         let refusal = RolledBackContent {
@@ -155,7 +157,7 @@ impl Restorer<'_> {
         };
         let targets = target_namespaces(objects(&content));
         let draft = Draft::restored(owner, kept, content, refusal);
-        let set = self.revisions.create_next(name, &draft, &existing).boxed().await?;
+        let set = self.writer.create_next(name, &draft, &existing).await?;
         self.preflight.forget(name);
         self.memories.with(name, |memory| (memory.newest, memory.targets) = (None, Some(targets)));
         Ok(Some(Restoration::Created(Box::new(CreatedRevision::new(set, Some(before))))))
@@ -170,15 +172,14 @@ impl Restorer<'_> {
         from: &[ContentPhase],
     ) -> Result<Vec<String>, InstallError> {
         let (objects, crds) = (objects(to).collect::<Vec<_>>(), crds(to));
-        let mut risks = self.preflight.losses(&objects).boxed().await?;
+        let mut risks = self.preflight.losses(&objects).await?;
         let cluster = KubeCluster::new(self.client.clone());
         for name in self::crds(from).difference(&crds) {
             risks.extend(loss(name, &custom_resources(&cluster, name).await));
         }
         if risks.is_empty()
             && let Some(check) = crd_check(observed.extension, observed.rules.crd_check)
-            && let CrdVerdict::Held(text) =
-                self.preflight.check_crds(&observed.name, &objects, check).boxed().await?
+            && let CrdVerdict::Held(text) = self.preflight.check_crds(&observed.name, &objects, check).await?
         {
             risks.push(text);
         }

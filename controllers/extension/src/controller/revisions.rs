@@ -8,7 +8,8 @@ use olm_api::conditions::{self, PULLING, reasons, types};
 use olm_api::{ClusterExtension, ClusterObjectSet, Condition, annotations};
 use olm_controller_core::membership::is_of_former;
 use olm_request::RolledBackContent;
-use olm_revision::generate::selected_namespaces;
+use olm_revision::generate::{BundleIdentity, selected_namespaces};
+use serde_json::Value;
 
 /// Values of a ClusterObjectSet that the extension controller needs.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,26 +35,56 @@ pub(crate) struct Revision {
 }
 
 impl Revision {
-    pub(crate) fn of(set: &ClusterObjectSet) -> Self {
-        let annotation = |key: &str| set.annotation(key).map(str::to_owned);
+    pub(crate) fn of(revision: &ClusterObjectSet) -> Self {
+        let annotation = |key: &str| revision.annotation(key).map(str::to_owned);
         Self {
-            name: set.metadata.name.clone().unwrap_or_default(),
-            number: set.number(),
-            bundle: set.bundle(),
+            name: revision.metadata.name.clone().unwrap_or_default(),
+            number: revision.number(),
+            bundle: revision.bundle(),
             package: annotation(annotations::PACKAGE_NAME).unwrap_or_default(),
             image: annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default(),
             catalog_properties: annotation(annotations::EXT_CATALOG_PROPERTIES),
-            namespaces: selected_namespaces(set),
-            created: set.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
-            is_active: !set.is_archived(),
-            refusal: RolledBackContent::of(set),
-            conditions: set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
+            namespaces: selected_namespaces(revision),
+            created: revision
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            is_active: !revision.is_archived(),
+            refusal: RolledBackContent::of(revision),
+            conditions: revision.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default(),
         }
     }
 
     /// Condition of this type.
     pub(crate) fn condition(&self, type_: &str) -> Option<&Condition> {
         conditions::find(&self.conditions, type_)
+    }
+}
+
+/// Inputs of a revision.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct RevisionInputs {
+    pub uid: Option<String>,
+    /// `<namespace>/<name>` of the service account that applies the objects.
+    pub account: Option<String>,
+    pub namespace: String,
+    pub config: Option<Value>,
+    pub deadline: Option<i32>,
+    /// `true` if the bundle is rendered with an OperatorCondition.
+    pub operator_condition: bool,
+    /// `true` if the bundle is rendered with roles for the users of its APIs.
+    pub aggregate_api_roles: bool,
+    /// Namespaces that the extension selects by label.
+    pub namespaces: Option<Vec<String>>,
+    pub bundle: BundleIdentity,
+}
+
+impl RevisionInputs {
+    /// Namespaces in `watchNamespaces` of the configuration.
+    pub(super) fn watched(&self) -> Vec<&str> {
+        let listed = self.config.as_ref().and_then(|config| config.get("watchNamespaces"));
+        listed.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect()
     }
 }
 
@@ -105,23 +136,28 @@ impl RevisionStates {
     }
 }
 
+/// Reports whether the target has another name or version than the bundle.
+pub(super) fn is_other(bundle: &BundleMetadata, target: &BundleIdentity) -> bool {
+    (&bundle.name, &bundle.version) != (&target.name, &target.version)
+}
+
 /// Derives the states of an extension from all revisions with its name, in any order. Those that are deleted with a
 /// former extension are not installed.
-pub(crate) fn states_of(extension: &ClusterExtension, sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
+pub(crate) fn states_of(extension: &ClusterExtension, revisions: &[Arc<ClusterObjectSet>]) -> RevisionStates {
     let uid = extension.metadata.uid.as_deref();
-    let ours: Vec<_> = sets.iter().filter(|set| !is_of_former(set, uid)).cloned().collect();
+    let ours: Vec<_> = revisions.iter().filter(|revision| !is_of_former(revision, uid)).cloned().collect();
     states(&ours)
 }
 
 /// Derives the states from all revisions of one extension, in any order.
-pub(super) fn states(sets: &[Arc<ClusterObjectSet>]) -> RevisionStates {
-    let mut active: Vec<&Arc<ClusterObjectSet>> = sets.iter().filter(|set| !set.is_archived()).collect();
-    active.sort_by_key(|set| set.number());
-    let newest = sets.iter().max_by_key(|set| set.number());
+pub(super) fn states(revisions: &[Arc<ClusterObjectSet>]) -> RevisionStates {
+    let mut active: Vec<&Arc<ClusterObjectSet>> =
+        revisions.iter().filter(|revision| !revision.is_archived()).collect();
+    active.sort_by_key(|revision| revision.number());
+    let newest = revisions.iter().max_by_key(|revision| revision.number());
     let is_newest_removed = newest.is_some_and(|newest| !newest.is_active());
     let mut states = RevisionStates { is_newest_removed, ..RevisionStates::default() };
-    for set in active {
-        let revision = Revision::of(set);
+    for revision in active.into_iter().map(|revision| Revision::of(revision)) {
         if conditions::is_true(&revision.conditions, types::SUCCEEDED) {
             states.installed = Some(revision);
             // Earlier revisions are superseded, though they may not be archived yet.

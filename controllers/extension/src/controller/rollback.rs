@@ -7,8 +7,8 @@ use olm_resolve::ConditionState;
 use olm_revision::generate::BundleIdentity;
 
 use super::choice::Choice;
-use super::decide::ObservedExtension;
 use super::memory::ExtensionMemory;
+use super::observed::ObservedExtension;
 use super::revisions::Revision;
 
 /// Part of the next step that concerns a rollback.

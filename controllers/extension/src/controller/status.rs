@@ -33,11 +33,23 @@ pub(crate) enum StatusUpdate {
     Attempted(Box<AttemptResult>),
 }
 
+/// State of the target.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Applied {
+    /// The bundle is active, or its upgrade waits.
+    Active,
+    /// The image of the bundle is being pulled, as this message says.
+    Pulling(String),
+    /// The first installation waits for an approval or a window, as this message says.
+    Held(String),
+    /// The attempt failed.
+    Failed(InstallError),
+}
+
 /// Result of choosing and applying a bundle.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AttemptResult {
-    /// `Ok` if the bundle is active, else the cause.
-    pub applied: Result<(), InstallError>,
+    pub applied: Applied,
     /// Deprecation data.
     pub deprecation: DeprecationData,
     /// Conditions of annotations and gates.
@@ -57,15 +69,19 @@ pub(crate) fn next(
 ) -> ClusterExtensionStatus {
     let mut next = StatusDraft { status: old.clone(), generation, now };
     match outcome {
-        StatusUpdate::OnlyProgressing(failure) => next.progressing(failure, ""),
+        StatusUpdate::OnlyProgressing(failure) => next.failed(failure, ""),
         StatusUpdate::Attempted(attempt) => {
             let AttemptResult { applied, deprecation, findings, upgrade_generation } = &**attempt;
             let suffix = findings.suffix();
             match applied {
-                Err(failure) => next.progressing(failure, &suffix),
-                Ok(()) => next.mirror(states, findings.restored.as_deref(), &suffix),
+                Applied::Active => next.mirror(states, findings.restored.as_deref(), &suffix),
+                Applied::Pulling(message) => {
+                    next.progressing(Status::True, reasons::ROLLING_OUT, message, &suffix);
+                }
+                Applied::Held(message) => next.progressing(Status::False, reasons::BLOCKED, message, &suffix),
+                Applied::Failed(failure) => next.failed(failure, &suffix),
             }
-            next.installed(states, matches!(applied, Err(failure) if failure.class.is_no_error()));
+            next.installed(states, matches!(applied, Applied::Pulling(_) | Applied::Held(_)));
             next.deprecation(deprecation);
             next.generation = upgrade_generation.or(generation);
             next.finding(types::UPGRADE_AVAILABLE, &findings.upgrade);
@@ -93,14 +109,17 @@ impl StatusDraft {
         conditions::set(all, type_, status, reason, message, generation, self.now);
     }
 
-    fn progressing(&mut self, failure: &InstallError, suffix: &str) {
+    fn progressing(&mut self, status: Status, reason: &str, message: &str, suffix: &str) {
+        self.set(types::PROGRESSING, status, reason, &format!("{message}{suffix}"));
+    }
+
+    fn failed(&mut self, failure: &InstallError, suffix: &str) {
         let (status, reason) = match failure.class {
             InstallErrorClass::Retry | InstallErrorClass::Rejected => (Status::True, reasons::RETRYING),
-            InstallErrorClass::Blocked | InstallErrorClass::Held => (Status::False, reasons::BLOCKED),
+            InstallErrorClass::Blocked => (Status::False, reasons::BLOCKED),
             InstallErrorClass::InvalidConfiguration => (Status::False, reasons::INVALID_CONFIGURATION),
-            InstallErrorClass::Pulling => (Status::True, reasons::ROLLING_OUT),
         };
-        self.set(types::PROGRESSING, status, reason, &format!("{}{suffix}", failure.message));
+        self.progressing(status, reason, &failure.message, suffix);
     }
 
     fn installed(&mut self, states: &RevisionStates, is_waiting: bool) {

@@ -21,7 +21,7 @@ fn lines(status: &ClusterExtensionStatus) -> Vec<String> {
     status.conditions.iter().filter(|c| shown.contains(&c.type_.as_str())).map(line).collect()
 }
 
-fn tried(applied: Result<(), InstallError>, deprecation: DeprecationData) -> StatusUpdate {
+fn tried(applied: Applied, deprecation: DeprecationData) -> StatusUpdate {
     StatusUpdate::Attempted(Box::new(AttemptResult {
         applied,
         deprecation,
@@ -31,7 +31,7 @@ fn tried(applied: Result<(), InstallError>, deprecation: DeprecationData) -> Sta
 }
 
 fn applied() -> StatusUpdate {
-    tried(Ok(()), DeprecationData::None)
+    tried(Applied::Active, DeprecationData::None)
 }
 
 type RevisionCondition = (&'static str, Status, &'static str, &'static str);
@@ -88,10 +88,7 @@ fn install_mirrors_revision_conditions() {
         // docs/design/approvals.md#approval: a first installation that waits has not failed.
         (
             vec![],
-            tried(
-                Err(InstallError::new(InstallErrorClass::Held, "installation of x")),
-                DeprecationData::None,
-            ),
+            tried(Applied::Held("installation of x".to_owned()), DeprecationData::None),
             vec!["Progressing False/Blocked installation of x", "Installed False/Absent No bundle installed"],
             vec![],
         ),
@@ -138,7 +135,7 @@ fn upgrade_keeps_installed_and_mirrors_new_revision() {
 fn failure_class_sets_progressing_and_installed() {
     let none = RevisionStates::default();
     let installed = states(&[with(1, true, &[])]);
-    let failed = |failure| tried(Err(failure), DeprecationData::None);
+    let failed = |failure| tried(Applied::Failed(failure), DeprecationData::None);
     let invalid = InstallError { class: InstallErrorClass::InvalidConfiguration, message: "bad".into() };
     let rows = [
         (
@@ -175,7 +172,7 @@ fn unchanged_reconcile_keeps_status() {
     assert_eq!(next(&first, Some(1), &states, &applied(), later), first);
 }
 
-fn ruled(applied: Result<(), InstallError>, findings: ConditionChanges) -> StatusUpdate {
+fn ruled(applied: Applied, findings: ConditionChanges) -> StatusUpdate {
     let deprecation = DeprecationData::None;
     StatusUpdate::Attempted(Box::new(AttemptResult {
         applied,
@@ -201,7 +198,7 @@ fn rule_conditions_exist_only_while_a_rule_is_active() {
     let done: &[_] = &[(types::PROGRESSING, Status::True, "Succeeded", "Revision 1.0.0 has rolled out.")];
     let states = states(&[with(1, true, done)]);
     let step = |old: &ClusterExtensionStatus, findings: ConditionChanges| {
-        next(old, Some(1), &states, &ruled(Ok(()), findings), NOW)
+        next(old, Some(1), &states, &ruled(Applied::Active, findings), NOW)
     };
     let held = ConditionChanges {
         upgrade: state(Some(true), "OutsideScope"),
@@ -235,7 +232,7 @@ fn available_version_follows_its_condition() {
     let step = |old: &ClusterExtensionStatus, upgrade: ConditionChange, version: Option<&str>| {
         let available_version = version.map(str::to_owned);
         let findings = ConditionChanges { upgrade, available_version, ..ConditionChanges::default() };
-        next(old, Some(1), &states, &ruled(Ok(()), findings), NOW)
+        next(old, Some(1), &states, &ruled(Applied::Active, findings), NOW)
     };
     let none = step(&ClusterExtensionStatus::default(), ConditionChange::Inactive, None);
     assert_eq!(none.available_version, None);
@@ -261,7 +258,7 @@ fn skipped_catalogs_are_appended_to_progressing_message() {
     };
     let states = states(&[with(1, true, done), with(2, false, rolling)]);
     let suffix = "; skipped unavailable catalogs: [x]";
-    let message = |applied: Result<(), InstallError>, findings: &ConditionChanges| {
+    let message = |applied: Applied, findings: &ConditionChanges| {
         let outcome = ruled(applied, findings.clone());
         let first = next(&ClusterExtensionStatus::default(), Some(1), &states, &outcome, NOW);
         assert_eq!(next(&first, Some(1), &states, &outcome, NOW), first);
@@ -270,9 +267,9 @@ fn skipped_catalogs_are_appended_to_progressing_message() {
         assert!(mirrored.is_none_or(|condition| !condition.message.contains("skipped")));
         conditions::find(&first.conditions, types::PROGRESSING).unwrap().message.clone()
     };
-    assert_eq!(message(Ok(()), &findings), format!("Revision 2.0.0 is rolling out.{suffix}"));
-    assert_eq!(message(Err(InstallError::retry("x")), &findings), format!("x{suffix}"));
-    assert_eq!(message(Ok(()), &ConditionChanges::default()), "Revision 2.0.0 is rolling out.");
+    assert_eq!(message(Applied::Active, &findings), format!("Revision 2.0.0 is rolling out.{suffix}"));
+    assert_eq!(message(Applied::Failed(InstallError::retry("x")), &findings), format!("x{suffix}"));
+    assert_eq!(message(Applied::Active, &ConditionChanges::default()), "Revision 2.0.0 is rolling out.");
 }
 
 // docs/design/apply.md#extension-conditions, docs/design/api.md#installed-condition,
@@ -302,7 +299,7 @@ fn pause_condition_exists_only_while_paused() {
     let states = states(&[with(1, true, &[])]);
     let paused = |finding| ConditionChanges { paused: finding, ..ConditionChanges::default() };
     let step = |old: &ClusterExtensionStatus, finding| {
-        next(old, Some(1), &states, &ruled(Ok(()), paused(finding)), NOW)
+        next(old, Some(1), &states, &ruled(Applied::Active, paused(finding)), NOW)
     };
     let plain = step(&ClusterExtensionStatus::default(), ConditionChange::Inactive);
     let held = step(&plain, state(Some(true), "Paused"));
@@ -328,9 +325,9 @@ fn blocked_deletion_changes_only_progressing() {
 #[test]
 fn rollout_keeps_known_deprecation() {
     let states = states(&[with(1, true, &[])]);
-    let known = tried(Ok(()), DeprecationData::Catalog(Deprecations::default(), Vec::new()));
+    let known = tried(Applied::Active, DeprecationData::Catalog(Deprecations::default(), Vec::new()));
     let before = next(&ClusterExtensionStatus::default(), Some(1), &states, &known, NOW);
-    let rollout = tried(Ok(()), DeprecationData::Unchanged);
+    let rollout = tried(Applied::Active, DeprecationData::Unchanged);
     assert_eq!(next(&before, Some(1), &states, &rollout, NOW), before);
     let fresh = next(&ClusterExtensionStatus::default(), Some(1), &states, &rollout, NOW);
     let deprecated = conditions::find(&fresh.conditions, types::DEPRECATED).unwrap();
@@ -358,7 +355,7 @@ fn held_upgrade_describes_the_newest_generation() {
     let state =
         ConditionState { status: Some(true), reason: reasons::APPROVAL_REQUIRED, message: "m".to_owned() };
     let attempt = AttemptResult {
-        applied: Ok(()),
+        applied: Applied::Active,
         deprecation: DeprecationData::None,
         findings: ConditionChanges { upgrade: ConditionChange::State(state), ..ConditionChanges::default() },
         upgrade_generation: Some(4),
@@ -384,7 +381,7 @@ fn rollback_replaces_progressing_and_mirrors_the_rest() {
     let findings =
         ConditionChanges { restored: Some("rolled back".to_owned()), ..ConditionChanges::default() };
     let update = StatusUpdate::Attempted(Box::new(AttemptResult {
-        applied: Ok(()),
+        applied: Applied::Active,
         deprecation: DeprecationData::None,
         findings,
         upgrade_generation: None,

@@ -22,9 +22,9 @@ const BUNDLE_ANNOTATIONS: [&str; 6] = [
 pub(super) fn changes(revisions: &RevisionCache) -> impl Stream<Item = ()> {
     // Properties are large, so only a digest is kept.
     let hasher = RandomState::new();
-    let digest = move |set: &ClusterObjectSet| {
-        let apis = BUNDLE_ANNOTATIONS.map(|key| set.annotations().get(key));
-        installs(set).map(|extension| hasher.hash_one((extension, apis)))
+    let digest = move |revision: &ClusterObjectSet| {
+        let apis = BUNDLE_ANNOTATIONS.map(|key| revision.annotations().get(key));
+        installs(revision).map(|extension| hasher.hash_one((extension, apis)))
     };
     revisions.project(digest).map(drop)
 }

@@ -14,6 +14,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
+use olm_api::conditions::messages::REQUIRES_PERMISSIONS;
 use olm_api::limits::LIST_PAGE;
 use olm_bundle::rights::{RbacRule, Right, Rights, Scoped};
 use olm_controller_core::install_error::{InstallError, api_request};
@@ -243,7 +244,7 @@ fn message(account: &str, missing: &BTreeSet<ScopedRight>) -> String {
         verbs.entry(what).or_default().insert(verb);
     }
     let count = verbs.len();
-    let mut text = format!("{account} requires the following permissions to manage the extension: ");
+    let mut text = format!("{account} {REQUIRES_PERMISSIONS} to manage the extension: ");
     for (index, (what, verbs)) in verbs.into_iter().enumerate() {
         let verbs: Vec<&str> = verbs.into_iter().collect();
         let line = format!("{}{what} Verbs:[{}]", if index > 0 { "; " } else { "" }, verbs.join(","));

@@ -1,9 +1,8 @@
 //! ExtensionPlans: plans that wait, as objects that can be approved (docs/design/approvals.md#plan-objects).
 //!
-//! [`keeper`] holds plans, [`content()`] describes one, [`upkeep`] decides which objects to write. The cache holds no lists of changes.
+//! [`content()`] describes a plan, [`upkeep`] decides which objects to write. The cache holds no lists of changes.
 
 mod content;
-mod keeper;
 mod upkeep;
 
 use std::pin::pin;
@@ -26,12 +25,12 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use content::{PlanSource, content};
-pub(super) use keeper::PlanKeeper;
+pub(super) use upkeep::CurrentPlan;
 pub(super) use upkeep::PlanId;
-use upkeep::{CurrentPlan, Step, steps};
+use upkeep::{Step, steps};
 
 /// Access to the ExtensionPlans.
-struct Plans {
+pub(super) struct Plans {
     api: Api<ExtensionPlan>,
     store: Store<ExtensionPlan>,
     /// Taken by [`Plans::follow`].
@@ -40,7 +39,7 @@ struct Plans {
 }
 
 impl Plans {
-    fn new(client: Client) -> Self {
+    pub(super) fn new(client: Client) -> Self {
         let (store, writer) = reflector::store();
         Self {
             api: Api::all(client),
@@ -52,7 +51,7 @@ impl Plans {
 
     /// Follows the ExtensionPlans until dropped. Calls `changed` with the owner of a plan that was approved, edited or
     /// deleted, and `listed` after each list.
-    async fn follow(&self, changed: impl Fn(&str), listed: impl Fn()) {
+    pub(super) async fn follow(&self, changed: impl Fn(&str), listed: impl Fn()) {
         let Some(mut writer) = self.writer.lock().take() else { return };
         let mut events = pin!(watch(self.api.clone(), listing::config()));
         while let Some(event) = events.next().await {
@@ -89,20 +88,28 @@ impl Plans {
     }
 
     /// ExtensionPlan of the extension in the cache.
-    fn cached(&self, extension: &ClusterExtension, id: &PlanId) -> Option<Arc<ExtensionPlan>> {
+    pub(super) fn cached(&self, extension: &ClusterExtension, id: &PlanId) -> Option<Arc<ExtensionPlan>> {
         let found = self.store.get(&ObjectRef::new(&id.name(&extension.name_any())));
         found.filter(|plan| id.is_of(plan, extension))
     }
 
     /// Reports whether the plan is approved now.
-    async fn approves(&self, extension: &ClusterExtension, id: &PlanId) -> Result<bool, InstallError> {
+    pub(super) async fn approves(
+        &self,
+        extension: &ClusterExtension,
+        id: &PlanId,
+    ) -> Result<bool, InstallError> {
         let name = id.name(&extension.name_any());
         let found = api_request(self.api.get_opt(&name), format!("reading ExtensionPlan {name}")).await?;
         Ok(found.is_some_and(|plan| id.is_of(&plan, extension) && plan.spec.approved))
     }
 
     /// Brings the ExtensionPlans of the extension in line with its current plan. Does nothing before the first list.
-    async fn record(&self, extension: &ClusterExtension, current: &CurrentPlan) -> Result<(), InstallError> {
+    pub(super) async fn record(
+        &self,
+        extension: &ClusterExtension,
+        current: &CurrentPlan,
+    ) -> Result<(), InstallError> {
         if !self.listed.is_cancelled() {
             return Ok(());
         }

@@ -21,7 +21,7 @@ pub(in super::super) struct PlanId {
 
 /// Plan that an extension waits for, or that its newest revision was created from.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct CurrentPlan {
+pub(in super::super) struct CurrentPlan {
     pub id: PlanId,
     pub phase: PlanPhase,
     /// Content of its ExtensionPlan, if that has to be created.

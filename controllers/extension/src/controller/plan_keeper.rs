@@ -9,15 +9,14 @@ use olm_api::extension_plan::PlanPhase;
 use olm_controller_core::install_error::InstallError;
 use olm_request::ApprovalRules;
 
-use super::super::REQUEUE_DELAY;
-use super::super::decide::ObservedExtension;
-use super::super::held::{HeldPlan, ProposedPlan};
-use super::Plans;
-use super::upkeep::{CurrentPlan, PlanId};
+use super::delays::REQUEUE_DELAY;
+use super::held::{HeldPlan, ProposedPlan};
+use super::observed::ObservedExtension;
+use super::plans::{CurrentPlan, PlanId, Plans};
 use crate::operator_conditions::OperatorConditions;
 
 /// Plans that wait.
-pub(in super::super) struct PlanKeeper {
+pub(super) struct PlanKeeper {
     /// ExtensionPlans, with gate `ExtensionPlans`.
     objects: Option<Plans>,
     /// OperatorConditions, with gate `OperatorConditionCompat`.
@@ -26,7 +25,7 @@ pub(in super::super) struct PlanKeeper {
 
 impl PlanKeeper {
     /// `has_objects` is `true` with gate `ExtensionPlans`.
-    pub(in super::super) fn new(
+    pub(super) fn new(
         client: &Client,
         has_objects: bool,
         conditions: Option<Arc<OperatorConditions>>,
@@ -35,14 +34,14 @@ impl PlanKeeper {
     }
 
     /// Follows the ExtensionPlans, if the gate is on.
-    pub(in super::super) async fn follow(&self, changed: impl Fn(&str), listed: impl Fn()) {
+    pub(super) async fn follow(&self, changed: impl Fn(&str), listed: impl Fn()) {
         if let Some(plans) = &self.objects {
             plans.follow(changed, listed).await;
         }
     }
 
     /// Reports whether the ExtensionPlan of this plan has to be created.
-    pub(in super::super) fn lacks(&self, extension: &ClusterExtension, id: &PlanId) -> bool {
+    pub(super) fn lacks(&self, extension: &ClusterExtension, id: &PlanId) -> bool {
         self.objects.as_ref().is_some_and(|plans| plans.cached(extension, id).is_none())
     }
 
@@ -51,7 +50,7 @@ impl PlanKeeper {
     ///
     /// # Errors
     /// The OperatorCondition of the operator that the plan replaces cannot be read.
-    pub(in super::super) async fn hold(
+    pub(super) async fn hold(
         &self,
         observed: &ObservedExtension<'_>,
         plan: &mut ProposedPlan,
@@ -76,7 +75,7 @@ impl PlanKeeper {
     }
 
     /// The plan as held by these current rules of the `live` extension and by its current ExtensionPlan.
-    pub(in super::super) async fn hold_live(
+    pub(super) async fn hold_live(
         &self,
         live: &ClusterExtension,
         rules: &ApprovalRules,
@@ -94,11 +93,7 @@ impl PlanKeeper {
 
     /// Marks the plan `newest`, of the newest revision, as applied and others as superseded. Returns `false` if this must be
     /// repeated.
-    pub(in super::super) async fn settle(
-        &self,
-        observed: &ObservedExtension<'_>,
-        newest: Option<PlanId>,
-    ) -> bool {
+    pub(super) async fn settle(&self, observed: &ObservedExtension<'_>, newest: Option<PlanId>) -> bool {
         let (Some(plans), Some(id)) = (&self.objects, newest) else { return true };
         let current = CurrentPlan { id, phase: PlanPhase::Applied, missing: None };
         let settled = plans.record(observed.extension, &current).await;
@@ -113,7 +108,7 @@ impl PlanKeeper {
     async fn read_blocker(&self, extension: &str, plan: &mut ProposedPlan) -> Result<(), InstallError> {
         plan.change.blocker = match (&self.conditions, &plan.operator_condition) {
             (Some(conditions), Some((namespace, name))) if plan.change.is_upgrade() => {
-                conditions.blocker(extension, (namespace, name)).await?
+                conditions.blocker(extension, namespace, name).await?
             }
             _ => None,
         };

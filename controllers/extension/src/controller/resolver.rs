@@ -1,11 +1,10 @@
-//! Reads the inputs of a choice from the catalogs and, where a rule needs it, from the cluster.
-//! [`super::choice`] decides.
+//! Resolver of extensions: reads the inputs of a choice from the catalogs and, where a rule needs it, from the cluster, and
+//! has [`super::choice`] decide.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::join_all;
 use kube::ResourceExt;
 use kube::runtime::reflector::Store;
@@ -24,10 +23,9 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::choice::{self, Choice, ChoiceRequest, ResolutionFailure, ResolutionInputs};
-use super::decide::ObservedExtension;
 use super::findings::Hints;
 use super::memory::Memories;
-use super::removal::protects;
+use super::observed::ObservedExtension;
 use super::rollback;
 use crate::catalogs::Catalogs;
 use crate::dependencies::Dependencies;
@@ -109,8 +107,9 @@ impl Resolver<'_> {
     /// Records the possible upgrades of an extension with a bundle that limits the platform
     /// (docs/design/operations.md#upgrade-targets).
     fn record_targets(&self, extension: &str, question: ChoiceRequest<'_>, inputs: &ResolutionInputs) {
-        let limits =
-            |set: &Arc<ClusterObjectSet>| ConstrainedRevision::of(set).is_some_and(|one| one.has_limits());
+        let limits = |revision: &Arc<ClusterObjectSet>| {
+            ConstrainedRevision::of(revision).is_some_and(|one| one.has_limits())
+        };
         if self.cache.of_extension(extension).iter().any(limits)
             && let Some(reach) = question.reach(inputs)
         {
@@ -133,14 +132,14 @@ impl Resolver<'_> {
         };
         let mut cluster_state = ClusterState::default();
         if rules.judges_dependencies() {
-            let protects = |other: &str, type_: &str| protects(self.extensions, self.features, other, type_);
+            let protects = |other: &str, type_: &str| self.features.protects(self.extensions, other, type_);
             let (providers, dependents) = self.dependencies.available_providers(extension, protects).await?;
             cluster_state = ClusterState { providers: Some(providers), dependents, ..cluster_state };
         }
         if rules.settings.cluster_constraints {
             cluster_state.cluster = Some(self.dependencies.cluster_facts().await?);
         }
-        let group_awaits_content = self.add_group(extension, rules, &mut cluster_state).boxed().await;
+        let group_awaits_content = self.add_group(extension, rules, &mut cluster_state).await;
         Ok(ResolutionInputs { catalogs, catalog_exists, cluster_state, group_awaits_content })
     }
 
