@@ -25,7 +25,7 @@ pub const AGGREGATION_LABEL: &str = "ext.olm.operatorframework.io/aggregate-to-o
 const BINDING: &str = "operator-controller-content";
 
 /// RoleBinding `name` of a role to operator-controller, whose namespace is `system`.
-pub(crate) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), system: &str) -> Value {
+pub(crate) fn binding(namespace: &str, name: &str, kind: &str, role: &str, system: &str) -> Value {
     let group = "rbac.authorization.k8s.io";
     let account = Component::OperatorController.deployment_name();
     json!({
@@ -39,7 +39,7 @@ pub(crate) fn binding(namespace: &str, name: &str, (kind, role): (&str, &str), s
 /// RoleBinding of [`NAMESPACED_ROLE`]. `None` for the namespaces of the cluster and of OLM.
 pub fn namespaced_binding(namespace: &str, system: &str) -> Option<Value> {
     let is_grantable = !namespace.is_empty() && !namespace.starts_with("kube-") && namespace != system;
-    is_grantable.then(|| binding(namespace, BINDING, ("ClusterRole", NAMESPACED_ROLE), system))
+    is_grantable.then(|| binding(namespace, BINDING, "ClusterRole", NAMESPACED_ROLE, system))
 }
 
 /// Rules of operator-controller in a namespace with a RoleBinding, as in the install file of this program.

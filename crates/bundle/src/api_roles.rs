@@ -59,20 +59,16 @@ fn of_crd(crd: &Value, version: &str) -> [Value; 4] {
     let is_namespaced = text(crd, "/spec/scope") == "Namespaced";
     let read = json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
         "resourceNames": [name], "verbs": ["get"]});
-    let [admin, edit, view] = of_resource((name, version), (group, plural), is_namespaced);
+    let [admin, edit, view] = of_resource(name, version, group, plural, is_namespaced);
     [admin, edit, view, cluster_role(&format!("{name}-{version}-crdview"), Some("view"), &read)]
 }
 
 fn of_api_service(service: &ApiService) -> [Value; 3] {
     let ApiService { name, group, version, .. } = service;
-    of_resource((&format!("{name}.{group}"), version), (group, name), true)
+    of_resource(&format!("{name}.{group}"), version, group, name, true)
 }
 
-fn of_resource(
-    (name, version): (&str, &str),
-    (group, plural): (&str, &str),
-    is_namespaced: bool,
-) -> [Value; 3] {
+fn of_resource(name: &str, version: &str, group: &str, plural: &str, is_namespaced: bool) -> [Value; 3] {
     let role = |role: &str, verbs: &[&str]| {
         let rule = json!({"apiGroups": [group], "resources": [plural], "verbs": verbs});
         cluster_role(&format!("{name}-{version}-{role}"), is_namespaced.then_some(role), &rule)

@@ -34,7 +34,7 @@ use crate::diff::{ComparedExtension, collision_error};
 use crate::hardened;
 use crate::rendering;
 use crate::resolve::choose_as;
-use crate::rollout;
+use crate::rollout::{self, ChangedBundle};
 
 /// First lines of the command's help.
 pub const ABOUT: &str = "Install a package as a new ClusterExtension
@@ -232,8 +232,8 @@ async fn install_one(
     fields.list(0, "Changes", &prediction.changes);
     fields.list(0, "Problems", &prediction.problems);
     print_warnings(args.change.output, choice.warnings.iter().chain(&prediction.problems));
-    let bundles = (Some(choice.bundle), None);
-    rollout::print_and_wait(cluster, &args.change, &fields.text, &written, bundles, session).await
+    let bundle = ChangedBundle { chosen: Some(choice.bundle), installed: None };
+    rollout::print_and_wait(cluster, &args.change, &fields.text, &written, bundle, session).await
 }
 
 /// Sentence about the versions to which an extension without version range upgrades by itself.
@@ -271,5 +271,5 @@ async fn unchanged(
 ) -> Result<(), CliError> {
     let (cluster, change) = (context.cluster, &context.args.change);
     let written = change::apply(cluster, Some(existing), existing, change.dry_run, session).await?;
-    rollout::print_and_wait(cluster, change, "", &[written], (None, None), session).await
+    rollout::print_and_wait(cluster, change, "", &[written], ChangedBundle::default(), session).await
 }

@@ -16,7 +16,7 @@ use olm_version::quote;
 pub use super::recorded::RecordedPlan;
 use super::{Changes, PlanReport, PlanState, recorded, report};
 use crate::diff::Diff;
-use crate::rollout;
+use crate::rollout::{self, ChangedBundle};
 use crate::status::observe;
 use crate::status::tree::installed;
 
@@ -152,16 +152,17 @@ pub async fn run(args: ApproveArgs, session: &mut Session) -> Result<(), CliErro
     fields.add(0, "Bundle", &format!("{}, version {}", plan.bundle, plan.version));
     fields.add(0, "Plan", &plan.digest);
     fields.add(0, "Changes", &plan.summary);
-    let bundles = (Some(plan.bundle.clone()), installed(live).map(|bundle| bundle.name));
+    let installed = installed(live).map(|bundle| bundle.name);
+    let bundle = ChangedBundle { chosen: Some(plan.bundle.clone()), installed };
     let written = prepared.carry_out(&cluster, args.change.dry_run, session).await?;
     if object.is_some() {
         change::print(args.change.output, &fields.text, &[written], &mut session.output)?;
         // The conditions of the extension may be older than the approval, which changes only the plan.
         let mut approved = live.clone();
         approved.annotations_mut().insert(annotations::EXT_APPROVED.to_owned(), plan.digest.clone());
-        return rollout::wait(&cluster, &args.change, &change::unchanged(&approved)?, bundles, session).await;
+        return rollout::wait(&cluster, &args.change, &change::unchanged(&approved)?, bundle, session).await;
     }
-    rollout::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundles, session).await
+    rollout::print_and_wait(&cluster, &args.change, &fields.text, &[written], bundle, session).await
 }
 
 /// Refuses a plan that is not the expected one. `reported` is the digest that operator-controller reports.

@@ -55,7 +55,7 @@ pub(super) fn additions(name: &str, rights: &Scoped, shipped: &[RbacRule], syste
         if !rest.is_empty() {
             documents.push(json!({"apiVersion": API_VERSION, "kind": "Role",
                 "metadata": {"name": name, "namespace": namespace}, "rules": rest}));
-            documents.push(binding(namespace, name, ("Role", name), system));
+            documents.push(binding(namespace, name, "Role", name, system));
         }
     }
     documents

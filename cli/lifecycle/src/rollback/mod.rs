@@ -29,7 +29,7 @@ use crate::diff::{ComparedExtension, Diff, collision_error};
 use crate::history::records;
 use crate::install::print_warnings;
 use crate::resolve::{ResolvedBundle, choose_as};
-use crate::rollout;
+use crate::rollout::{self, ChangedBundle};
 use crate::status::observe;
 use crate::status::tree::{RevisionState, installed};
 
@@ -119,8 +119,8 @@ pub async fn run(args: RollbackArgs, session: &mut Session) -> Result<(), CliErr
     }
     let written = rollback.carry_out(&cluster, args.change.dry_run, session).await?;
     let before = installed(&rollback.live).map(|bundle| bundle.name);
-    let bundles = (Some(rollback.choice.bundle), before);
-    rollout::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
+    let bundle = ChangedBundle { chosen: Some(rollback.choice.bundle), installed: before };
+    rollout::print_and_wait(&cluster, &args.change, &text, &[written], bundle, session).await
 }
 
 /// Requested rollback.

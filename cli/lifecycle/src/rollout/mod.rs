@@ -108,8 +108,17 @@ pub async fn wait_or(
     change::until(name, remaining, deadline, poll, session).await
 }
 
+/// Names of the bundles of a change, if they are known.
+#[derive(Debug, Default)]
+pub(crate) struct ChangedBundle {
+    /// Bundle that was chosen.
+    pub(crate) chosen: Option<String>,
+    /// Bundle that was installed before.
+    pub(crate) installed: Option<String>,
+}
+
 /// Prints the written objects like [`change::print`]. With `--wait`, also waits for the last one, an extension, and
-/// prints the result. `bundles` are the names of its chosen bundle and of the installed one.
+/// prints the result.
 ///
 /// # Errors
 /// Errors of [`change::print`] and [`wait_for`].
@@ -118,18 +127,17 @@ pub(crate) async fn print_and_wait(
     args: &ChangeArgs,
     summary: &str,
     written: &[WrittenObject],
-    bundles: (Option<String>, Option<String>),
+    bundle: ChangedBundle,
     session: &mut Session,
 ) -> Result<(), CliError> {
     change::print(args.output, summary, written, &mut session.output)?;
     match written.last() {
-        Some(extension) => wait(cluster, args, extension, bundles, session).await,
+        Some(extension) => wait(cluster, args, extension, bundle, session).await,
         None => Ok(()),
     }
 }
 
-/// With `--wait`, waits for the extension and prints the result. `bundle` is the name of its chosen bundle, and
-/// `before` that of the installed one.
+/// With `--wait`, waits for the extension and prints the result.
 ///
 /// # Errors
 /// Errors of [`wait_for`].
@@ -137,7 +145,7 @@ pub(crate) async fn wait(
     cluster: &ClusterConnection,
     args: &ChangeArgs,
     extension: &WrittenObject,
-    (bundle, before): (Option<String>, Option<String>),
+    bundle: ChangedBundle,
     session: &mut Session,
 ) -> Result<(), CliError> {
     if !args.wait {
@@ -145,7 +153,7 @@ pub(crate) async fn wait(
     }
     // Show the result of the write before waiting.
     session.output.finish()?;
-    let target = ExpectedState::new(extension, bundle, before);
+    let target = ExpectedState::new(extension, bundle.chosen, bundle.installed);
     let words = wait_for(cluster, &target, args.timeout, session).await?;
     change::print_end(args.output, &words, session)
 }

@@ -29,7 +29,7 @@ use crate::diff::{ComparedExtension, Diff, Prediction, refusal};
 use crate::install::with_dependencies::PlanContext;
 use crate::install::{self, InstallNamespace, print_warnings};
 use crate::resolve::{ResolvedBundle, choose_as};
-use crate::rollout;
+use crate::rollout::{self, ChangedBundle};
 use crate::status::health::is_paused;
 use crate::status::observe;
 use crate::status::tree::installed;
@@ -173,8 +173,9 @@ pub async fn run(args: UpgradeArgs, session: &mut Session) -> Result<(), CliErro
     let text = upgrade.text(&warnings);
     let problems = upgrade.problems();
     print_warnings(args.change.output, upgrade.choice.warnings.iter().chain(&warnings).chain(&problems));
-    let bundles = (Some(upgrade.choice.bundle), installed(&upgrade.live).map(|bundle| bundle.name));
-    rollout::print_and_wait(&cluster, &args.change, &text, &[written], bundles, session).await
+    let installed = installed(&upgrade.live).map(|bundle| bundle.name);
+    let bundle = ChangedBundle { chosen: Some(upgrade.choice.bundle), installed };
+    rollout::print_and_wait(&cluster, &args.change, &text, &[written], bundle, session).await
 }
 
 /// The extension with another version range. `None` allows any version.

@@ -134,7 +134,7 @@ pub(crate) async fn run(args: PromoteArgs, session: &mut Session) -> Result<(), 
         edits.check(session)?;
         edits.write()?;
     }
-    let promotion = promotion(&package, &request.channel, args.default_channel, plan, (change, files));
+    let promotion = promotion(&package, &request.channel, args.default_channel, plan, change, files);
     session.output.result(args.format.output, "PromotedBundle", &promotion, text)
 }
 
@@ -143,7 +143,8 @@ fn promotion(
     channel: &str,
     is_default: bool,
     plan: Plan,
-    (change, files): (Change, Vec<PathBuf>),
+    change: Change,
+    files: Vec<PathBuf>,
 ) -> Promotion {
     Promotion {
         package: package.name.clone(),
