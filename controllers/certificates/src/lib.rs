@@ -253,18 +253,18 @@ impl Provider {
 
     /// Returns the needs of the active revisions, newest first, and the error of an unreadable one.
     async fn revisions(&self, owner: &Owner) -> (Vec<Arc<Needs>>, Option<InstallError>) {
-        let mut sets = self.cache.labeled(&owner.name);
-        sets.retain(|set| is_active_revision_of(set, owner));
-        sets.sort_by_key(|set| std::cmp::Reverse(set.number()));
+        let mut revisions = self.cache.labeled(&owner.name);
+        revisions.retain(|revision| is_active_revision_of(revision, owner));
+        revisions.sort_by_key(|revision| std::cmp::Reverse(revision.number()));
         let mut read = self.with_state(owner, |known| std::mem::take(&mut known.read));
         let (mut needs, mut unread) = (Vec::new(), None);
         let mut now_read = HashMap::new();
-        for set in sets {
-            let (uid, generation) = (set.uid().unwrap_or_default(), set.metadata.generation);
+        for revision in revisions {
+            let (uid, generation) = (revision.uid().unwrap_or_default(), revision.metadata.generation);
             let known = read.remove(&uid).filter(|(seen, _)| *seen == generation);
             let found = match known {
                 Some((_, needs)) => Ok(needs),
-                None => self.read(&set).await.map(Arc::new),
+                None => self.read(&revision).await.map(Arc::new),
             };
             match found {
                 Ok(found) => {
@@ -273,7 +273,7 @@ impl Provider {
                     needs.push(found);
                 }
                 Err(failure) => {
-                    unread = Some(failure.context(format!("content of revision {}", set.name_any())))
+                    unread = Some(failure.context(format!("content of revision {}", revision.name_any())))
                 }
             }
         }
@@ -281,8 +281,8 @@ impl Provider {
         (needs, unread)
     }
 
-    async fn read(&self, set: &ClusterObjectSet) -> Result<Needs, InstallError> {
-        let Some(spec) = &set.spec else { return Ok(Needs::default()) };
+    async fn read(&self, revision: &ClusterObjectSet) -> Result<Needs, InstallError> {
+        let Some(spec) = &revision.spec else { return Ok(Needs::default()) };
         let found = content_secrets(&self.client, Some(spec), &self.system_namespace).await?;
         tokio::task::block_in_place(|| {
             let phases = resolve_as_is(spec, &self.system_namespace, &found).map_err(InstallError::retry)?;
@@ -398,8 +398,8 @@ impl Provider {
 }
 
 /// Returns `true` if the revision is active and does not belong to an earlier extension of the same name.
-fn is_active_revision_of(set: &ClusterObjectSet, owner: &Owner) -> bool {
-    set.is_active() && set.controller().is_none_or(|reference| reference.uid == owner.uid)
+fn is_active_revision_of(revision: &ClusterObjectSet, owner: &Owner) -> bool {
+    revision.is_active() && revision.controller().is_none_or(|reference| reference.uid == owner.uid)
 }
 
 /// Returns the time after this delay.

@@ -11,8 +11,8 @@ use crate::install_error::InstallError;
 /// Reports whether a ClusterObjectSet with the label of this extension belongs to it: it has no controller, or an
 /// extension of that name is its controller. That extension may have been deleted with orphan propagation and
 /// recreated (docs/design/apply.md#recreated-extensions, docs/design/apply.md#revision-membership).
-pub fn belongs_to(set: &ClusterObjectSet, extension: &str) -> bool {
-    set.controller().is_none_or(|owner| {
+pub fn belongs_to(revision: &ClusterObjectSet, extension: &str) -> bool {
+    revision.controller().is_none_or(|owner| {
         owner.kind == labels::OWNER_KIND_EXTENSION
             && owner.api_version.starts_with(&format!("{}/", names::GROUP))
             && owner.name == extension
@@ -21,9 +21,9 @@ pub fn belongs_to(set: &ClusterObjectSet, extension: &str) -> bool {
 
 /// Reports whether the revision is being deleted with a former extension of the same name. `uid` is that of the
 /// current one (docs/design/apply.md#recreated-extensions).
-pub fn is_of_former(set: &ClusterObjectSet, uid: Option<&str>) -> bool {
-    set.metadata.deletion_timestamp.is_some()
-        && set.controller().is_some_and(|owner| Some(owner.uid.as_str()) != uid)
+pub fn is_of_former(revision: &ClusterObjectSet, uid: Option<&str>) -> bool {
+    revision.metadata.deletion_timestamp.is_some()
+        && revision.controller().is_some_and(|owner| Some(owner.uid.as_str()) != uid)
 }
 
 /// Reports whether the extension of this owner reference exists and is not being deleted.

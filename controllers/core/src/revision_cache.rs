@@ -37,14 +37,14 @@ pub enum RevisionChange {
 impl RevisionChange {
     /// Returns the ClusterObjectSet of any change.
     pub fn set(&self) -> &Arc<ClusterObjectSet> {
-        let (Self::Applied(set) | Self::Deleted(set)) = self;
-        set
+        let (Self::Applied(revision) | Self::Deleted(revision)) = self;
+        revision
     }
 
     /// Returns the ClusterObjectSet, or `None` if it was deleted.
     pub fn applied(self) -> Option<Arc<ClusterObjectSet>> {
         match self {
-            Self::Applied(set) => Some(set),
+            Self::Applied(revision) => Some(revision),
             Self::Deleted(_) => None,
         }
     }
@@ -121,8 +121,8 @@ impl RevisionCache {
     }
 
     fn apply(&self, writer: &mut Writer<ClusterObjectSet>, mut event: Event<ClusterObjectSet>) {
-        if let Event::Apply(set) | Event::InitApply(set) | Event::Delete(set) = &mut event {
-            set.metadata.managed_fields = None;
+        if let Event::Apply(revision) | Event::InitApply(revision) | Event::Delete(revision) = &mut event {
+            revision.metadata.managed_fields = None;
         }
         let Shared { store, listed, synced, state, events, .. } = &*self.0;
         let is_listed = matches!(event, Event::InitDone);
@@ -133,8 +133,8 @@ impl RevisionCache {
         writer.apply_watcher_event(&event);
         let changes = match event {
             Event::Init | Event::InitApply(_) => return,
-            Event::Apply(set) => vec![RevisionChange::Applied(Arc::new(set))],
-            Event::Delete(set) => vec![RevisionChange::Deleted(Arc::new(set))],
+            Event::Apply(revision) => vec![RevisionChange::Applied(Arc::new(revision))],
+            Event::Delete(revision) => vec![RevisionChange::Deleted(Arc::new(revision))],
             Event::InitDone => relisted(before, store),
         };
         changes.iter().for_each(|change| state.note(change));
@@ -160,8 +160,8 @@ impl RevisionCache {
     pub fn subscribe(&self) -> impl Stream<Item = RevisionChange> + Send + use<> {
         let (to, changes) = mpsc::unbounded_channel();
         let mut state = self.0.state.lock();
-        for set in self.all() {
-            let _ = to.send(RevisionChange::Applied(set));
+        for revision in self.all() {
+            let _ = to.send(RevisionChange::Applied(revision));
         }
         state.subscribers.push(to);
         UnboundedReceiverStream::new(changes)
@@ -175,7 +175,7 @@ impl RevisionCache {
         let mut known = HashMap::new();
         let changes = self.subscribe().map(move |change| {
             let name = change.set().name_any();
-            let next = change.applied().and_then(|set| project(&set));
+            let next = change.applied().and_then(|revision| project(&revision));
             let before = match &next {
                 Some(next) => known.insert(name.clone(), next.clone()),
                 None => known.remove(&name),
@@ -207,9 +207,9 @@ impl RevisionCache {
 
     /// Revisions of an extension, unordered. An owner of the same name and another kind has none.
     pub fn of_extension(&self, extension: &str) -> Vec<Arc<ClusterObjectSet>> {
-        let mut sets = self.labeled(extension);
-        sets.retain(|set| belongs_to(set, extension));
-        sets
+        let mut revisions = self.labeled(extension);
+        revisions.retain(|revision| belongs_to(revision, extension));
+        revisions
     }
 
     /// Returns the ClusterObjectSets with the label of this extension, sorted by name.
@@ -218,21 +218,23 @@ impl RevisionCache {
         let found = state.names.get(extension).into_iter().flatten();
         found
             .filter_map(|name| self.0.store.get(&ObjectRef::new(name)))
-            .filter(|set| extension_label(set) == Some(extension))
+            .filter(|revision| extension_label(revision) == Some(extension))
             .collect()
     }
 
     /// Waits until the cache contains this state of a ClusterObjectSet or a later one, but not longer than
     /// [`EVENT_TIMEOUT`].
-    pub async fn until_contains(&self, set: &ClusterObjectSet) {
+    pub async fn until_contains(&self, revision: &ClusterObjectSet) {
         let mut events = self.0.events.subscribe();
-        let (name, written) = (ObjectRef::new(&set.name_any()), (set.uid(), set.metadata.generation));
+        let (name, written) =
+            (ObjectRef::new(&revision.name_any()), (revision.uid(), revision.metadata.generation));
         let shown = async {
             loop {
                 events.borrow_and_update();
                 let found = self.0.store.get(&name);
-                if found.is_some_and(|set| set.uid() == written.0 && set.metadata.generation >= written.1)
-                    || events.changed().await.is_err()
+                if found.is_some_and(|revision| {
+                    revision.uid() == written.0 && revision.metadata.generation >= written.1
+                }) || events.changed().await.is_err()
                 {
                     return;
                 }
@@ -245,15 +247,15 @@ impl RevisionCache {
 
 impl State {
     fn note(&mut self, change: &RevisionChange) {
-        let set = change.set();
-        let Some(extension) = extension_label(set) else { return };
+        let revision = change.set();
+        let Some(extension) = extension_label(revision) else { return };
         match change {
             RevisionChange::Applied(_) => {
-                self.names.entry(extension.to_owned()).or_default().insert(set.name_any());
+                self.names.entry(extension.to_owned()).or_default().insert(revision.name_any());
             }
             RevisionChange::Deleted(_) => {
                 if let Some(names) = self.names.get_mut(extension) {
-                    names.remove(&set.name_any());
+                    names.remove(&revision.name_any());
                     if names.is_empty() {
                         self.names.remove(extension);
                     }
@@ -265,15 +267,15 @@ impl State {
 
 /// Returns the changes between the state `before` a list and the state after it.
 fn relisted(before: Vec<Arc<ClusterObjectSet>>, store: &Store<ClusterObjectSet>) -> Vec<RevisionChange> {
-    let is_gone = |set: &Arc<ClusterObjectSet>| {
-        store.get(&ObjectRef::new(&set.name_any())).is_none_or(|now| now.uid() != set.uid())
+    let is_gone = |revision: &Arc<ClusterObjectSet>| {
+        store.get(&ObjectRef::new(&revision.name_any())).is_none_or(|now| now.uid() != revision.uid())
     };
     let deleted = before.into_iter().filter(is_gone).map(RevisionChange::Deleted);
     deleted.chain(store.state().into_iter().map(RevisionChange::Applied)).collect()
 }
 
-fn extension_label(set: &ClusterObjectSet) -> Option<&str> {
-    set.labels().get(labels::OWNER_NAME).map(String::as_str)
+fn extension_label(revision: &ClusterObjectSet) -> Option<&str> {
+    revision.labels().get(labels::OWNER_NAME).map(String::as_str)
 }
 
 #[cfg(test)]

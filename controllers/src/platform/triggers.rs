@@ -76,7 +76,7 @@ impl ActiveRevisions {
 
     /// Follows the ClusterObjectSets. Never returns. While the watch is broken, the known revisions are retained.
     pub(crate) async fn follow(&self, cache: &RevisionCache, trigger: &Trigger) {
-        let mut changes = pin!(cache.project(|set| ConstrainedRevision::of(set).map(Arc::new)));
+        let mut changes = pin!(cache.project(|revision| ConstrainedRevision::of(revision).map(Arc::new)));
         cache.listed().cancelled().await;
         let mut listed = BTreeMap::new();
         while let Some(Some(change)) = unconstrained(changes.next()).now_or_never() {

@@ -24,7 +24,7 @@ pub struct Target<'a> {
 
 /// Newest revision, unless it is archived.
 pub fn newest_active(revisions: &[ClusterObjectSet]) -> Option<&ClusterObjectSet> {
-    revisions.iter().max_by_key(|set| set.number()).filter(|set| !set.is_archived())
+    revisions.iter().max_by_key(|revision| revision.number()).filter(|revision| !revision.is_archived())
 }
 
 /// Change from the newest active one of all `revisions` to `target`. `content` are the objects of the former, if they
@@ -34,11 +34,12 @@ pub fn change(revisions: &[ClusterObjectSet], content: Option<&[Value]>, target:
     let Some(newest) = newest_active(revisions) else {
         return DraftChange { digest, is_first: true, changes_bundle: true, ..DraftChange::default() };
     };
-    let has_image = |set: &ClusterObjectSet| {
-        let image = set.annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default();
+    let has_image = |revision: &ClusterObjectSet| {
+        let image = revision.annotation(annotations::BUNDLE_REFERENCE).unwrap_or_default();
         image.rsplit_once('@').is_some_and(|(_, digest)| digest == target.image)
     };
-    let had_image = revisions.iter().any(|set| set.number() < newest.number() && has_image(set));
+    let had_image =
+        revisions.iter().any(|revision| revision.number() < newest.number() && has_image(revision));
     let gained = content.map(|content| permissions::changes(content, target.objects));
     let own = operator_condition(target.objects);
     let is_gain = |gained: &Permission| !own.as_ref().is_some_and(|own| gained.is_about(own));

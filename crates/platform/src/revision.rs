@@ -28,15 +28,15 @@ impl ConstrainedRevision {
     }
 
     /// Reads a ClusterObjectSet. `None` if it is not active or belongs to no extension.
-    pub fn of(set: &ClusterObjectSet) -> Option<Self> {
-        let label = |key| set.metadata.labels.as_ref()?.get(key).filter(|value| !value.is_empty());
+    pub fn of(revision: &ClusterObjectSet) -> Option<Self> {
+        let label = |key| revision.metadata.labels.as_ref()?.get(key).filter(|value| !value.is_empty());
         if label(labels::OWNER_KIND)? != labels::OWNER_KIND_EXTENSION
-            || set.spec.as_ref()?.lifecycle_state != LifecycleState::Active
+            || revision.spec.as_ref()?.lifecycle_state != LifecycleState::Active
         {
             return None;
         }
         let extension = label(labels::OWNER_NAME)?.clone();
-        let annotation = |key| set.annotation(key);
+        let annotation = |key| revision.annotation(key);
         let filled = |key| annotation(key).filter(|text| !text.is_empty());
         let named_by_version = || {
             let (package, version) =
@@ -44,10 +44,10 @@ impl ConstrainedRevision {
             Some(format!("{package}.v{version}"))
         };
         let bundle = filled(annotations::BUNDLE_NAME).map(str::to_owned).or_else(named_by_version);
-        let bundle = bundle.or_else(|| set.metadata.name.clone())?;
+        let bundle = bundle.or_else(|| revision.metadata.name.clone())?;
         let declared = annotation(annotations::PROPERTIES)
             .map(|text| declarations(text, annotation(annotations::EXT_MAX_OPENSHIFT_VERSION)));
-        let owner = set.metadata.owner_references.iter().flatten();
+        let owner = revision.metadata.owner_references.iter().flatten();
         let mut owner =
             owner.filter(|owner| owner.kind == labels::OWNER_KIND_EXTENSION && owner.name == extension);
         Some(Self {

@@ -39,28 +39,28 @@ pub struct UnreadableAnnotation {
 }
 
 /// Extension that owns the revision, by its labels.
-pub fn owner(set: &ClusterObjectSet) -> Option<&str> {
-    let label = |key: &str| set.metadata.labels.as_ref()?.get(key).map(String::as_str);
+pub fn owner(revision: &ClusterObjectSet) -> Option<&str> {
+    let label = |key: &str| revision.metadata.labels.as_ref()?.get(key).map(String::as_str);
     let of_extension = label(labels::OWNER_KIND) == Some(labels::OWNER_KIND_EXTENSION);
     label(labels::OWNER_NAME).filter(|name| of_extension && !name.is_empty())
 }
 
 /// Extension that owns the revision, if its bundle may be the installed one: the revision has succeeded, is not
 /// archived and is not being deleted.
-pub fn installs(set: &ClusterObjectSet) -> Option<&str> {
-    owner(set).filter(|_| set.is_active() && set.is_true(types::SUCCEEDED))
+pub fn installs(revision: &ClusterObjectSet) -> Option<&str> {
+    owner(revision).filter(|_| revision.is_active() && revision.is_true(types::SUCCEEDED))
 }
 
 /// Newest revision of each extension among those that [`installs`] accepts.
 pub fn newest<'a>(
-    sets: impl IntoIterator<Item = &'a ClusterObjectSet>,
+    revisions: impl IntoIterator<Item = &'a ClusterObjectSet>,
 ) -> BTreeMap<&'a str, &'a ClusterObjectSet> {
     let mut newest: BTreeMap<&str, &ClusterObjectSet> = BTreeMap::new();
-    for set in sets {
-        if let Some(extension) = installs(set) {
-            let known = newest.entry(extension).or_insert(set);
-            if set.number() > known.number() {
-                *known = set;
+    for revision in revisions {
+        if let Some(extension) = installs(revision) {
+            let known = newest.entry(extension).or_insert(revision);
+            if revision.number() > known.number() {
+                *known = revision;
             }
         }
     }
@@ -69,30 +69,30 @@ pub fn newest<'a>(
 
 /// Newest active revision of an extension that has not succeeded yet and is newer than `installed`.
 pub fn rolling_out<'a>(
-    sets: impl IntoIterator<Item = &'a ClusterObjectSet>,
+    revisions: impl IntoIterator<Item = &'a ClusterObjectSet>,
     installed: &ClusterObjectSet,
 ) -> Option<&'a ClusterObjectSet> {
-    let is_newer = |set: &&ClusterObjectSet| {
-        owner(set) == owner(installed) && set.number() > installed.number() && set.is_active()
+    let is_newer = |revision: &&ClusterObjectSet| {
+        owner(revision) == owner(installed) && revision.number() > installed.number() && revision.is_active()
     };
-    sets.into_iter().filter(is_newer).max_by_key(|set| set.number())
+    revisions.into_iter().filter(is_newer).max_by_key(|revision| revision.number())
 }
 
 impl ExtensionBundle {
     /// Reads the labels and annotations of a revision. Unreadable annotations are skipped and returned.
-    pub fn read(set: &ClusterObjectSet) -> (Self, Vec<UnreadableAnnotation>) {
+    pub fn read(revision: &ClusterObjectSet) -> (Self, Vec<UnreadableAnnotation>) {
         let mut unreadable = Vec::new();
         let mut properties = Vec::new();
         for key in [annotations::PROPERTIES, annotations::EXT_CATALOG_PROPERTIES] {
-            let Some(text) = set.annotation(key) else { continue };
+            let Some(text) = revision.annotation(key) else { continue };
             match read_properties(text) {
                 Ok(read) => properties.extend(read),
                 Err(source) => unreadable.push(UnreadableAnnotation { annotation: key, source }),
             }
         }
-        let extension = owner(set).unwrap_or_default().to_owned();
-        let package = set.annotation(annotations::PACKAGE_NAME).unwrap_or_default().to_owned();
-        (Self::new(extension, package, set.bundle(), properties), unreadable)
+        let extension = owner(revision).unwrap_or_default().to_owned();
+        let package = revision.annotation(annotations::PACKAGE_NAME).unwrap_or_default().to_owned();
+        (Self::new(extension, package, revision.bundle(), properties), unreadable)
     }
 
     /// Creates an entry from the properties of the bundle. Adds an `olm.package` property if there is none, and

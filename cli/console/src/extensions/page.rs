@@ -144,8 +144,8 @@ impl Shown {
                     Tab::Events => (events(activity, usize::MAX, &state.name, now)),
                     Tab::Logs => (logs(activity)),
                     Tab::History => {
-                        @let sets: Vec<ClusterObjectSet> = observed.revisions.iter().map(|revision| revision.set.clone()).collect();
-                        (history(&state.name, &records(&sets), now))
+                        @let revisions: Vec<ClusterObjectSet> = observed.revisions.iter().map(|revision| revision.set.clone()).collect();
+                        (history(&state.name, &records(&revisions), now))
                     },
                     Tab::Apis | Tab::Configuration => {},
                 }

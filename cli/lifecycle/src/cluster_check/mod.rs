@@ -37,11 +37,11 @@ use crate::resolve::{PlatformUpgrade, platform_upgrades};
 /// First lines of the command's help.
 pub const ABOUT: &str = "Check whether the installed extensions allow the next cluster version
 
-Bundles may declare the highest minor version that they support: olm.maxOpenShiftVersion applies to OpenShift \
-only, ext.olm.operatorframework.io/maxKubernetesVersion everywhere. Upgrade or uninstall an extension whose bundle \
-does not support the next version before you upgrade the cluster. For each of them the command shows the upgrades \
-that let the platform move. It also lists installed objects whose API version the next Kubernetes version no longer \
-serves, and warns of catalogs whose image template has no image for it.
+Bundles may declare the highest minor version that they support: olm.maxOpenShiftVersion applies to OpenShift only, \
+ext.olm.operatorframework.io/maxKubernetesVersion everywhere. Upgrade or uninstall an extension whose bundle does not \
+support the next version before you upgrade the cluster. For each of them the command shows the upgrades that let the \
+platform move. It also lists installed objects whose API version the next Kubernetes version no longer serves, and \
+warns of catalogs whose image template has no image for it.
 
 The verdict is the one that operator-controller writes to ClusterUpgradeStatus \"cluster\" (kubectl get cus). \
 --acknowledge records there that the bundles of an extension do not block the next version, until the bundle or the \
@@ -137,19 +137,20 @@ pub async fn next_version(
     session: &Session,
 ) -> Result<NextVersion, CliError> {
     let platform = Platform::of(&cluster.platform(session).await?);
-    let sets = cluster.object_sets(session).await?;
-    let revisions: Vec<ConstrainedRevision> = sets.iter().filter_map(ConstrainedRevision::of).collect();
+    let revisions = cluster.object_sets(session).await?;
+    let constrained: Vec<ConstrainedRevision> =
+        revisions.iter().filter_map(ConstrainedRevision::of).collect();
     let status = upgrade_status(cluster, session).await?;
     let acknowledged = status.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
-    let verdict = evaluate(&platform, acknowledged, &revisions);
+    let verdict = evaluate(&platform, acknowledged, &constrained);
     let (upgrades, mut warnings) =
         upgrades_and_warnings(cluster, &verdict, &platform, access, session).await?;
-    let (removed, unchecked) = removed_and_warnings(cluster, &sets, &platform, session).await;
+    let (removed, unchecked) = removed_and_warnings(cluster, &revisions, &platform, session).await;
     warnings.extend(unchecked);
     if let Some(kubernetes) = platform.next_kubernetes {
         warnings.extend(templates::warnings(cluster, kubernetes, session).await?);
     }
-    let check = ClusterCheck::new(&platform, &verdict, &revisions, upgrades, removed);
+    let check = ClusterCheck::new(&platform, &verdict, &constrained, upgrades, removed);
     let version = check.platform.current_version.as_deref().unwrap_or("of unknown version");
     let removed = check.removed_apis.iter().map(|one| {
         let text = format!(
@@ -177,11 +178,12 @@ pub async fn next_version(
 pub async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     let platform = args.target(args.platform.platform(cluster.platform(session).await?))?;
-    let sets = cluster.object_sets(session).await?;
-    let revisions: Vec<ConstrainedRevision> = sets.iter().filter_map(ConstrainedRevision::of).collect();
+    let revisions = cluster.object_sets(session).await?;
+    let constrained: Vec<ConstrainedRevision> =
+        revisions.iter().filter_map(ConstrainedRevision::of).collect();
     let status = upgrade_status(&cluster, session).await?;
     let acknowledged = status.as_ref().map_or(&[][..], ClusterUpgradeStatus::acknowledgements);
-    let mut verdict = evaluate(&platform, acknowledged, &revisions);
+    let mut verdict = evaluate(&platform, acknowledged, &constrained);
     if let Some(extension) = &args.acknowledge {
         let new = acknowledge::acknowledgements(&verdict, extension, args.comment.as_deref())?;
         let list: Vec<Acknowledgement> = acknowledge::with(acknowledged, &new, stored_next(status.as_ref()));
@@ -192,18 +194,18 @@ pub async fn run(args: ClusterCheckArgs, session: &mut Session) -> Result<(), Cl
             )
         })?;
         say(&acknowledge::write(&cluster, stored, &list, args.dry_run, session).await?);
-        verdict = evaluate(&platform, &list, &revisions);
+        verdict = evaluate(&platform, &list, &constrained);
     }
     let access = Access { images: ImageArgs::default(), cluster: args.cluster.clone() };
     let (upgrades, mut warnings) =
         upgrades_and_warnings(&cluster, &verdict, &platform, &access, session).await?;
-    let (removed, unchecked) = removed_and_warnings(&cluster, &sets, &platform, session).await;
+    let (removed, unchecked) = removed_and_warnings(&cluster, &revisions, &platform, session).await;
     warnings.extend(unchecked);
     if let Some(kubernetes) = platform.next_kubernetes {
         warnings.extend(templates::warnings(&cluster, kubernetes, session).await?);
     }
     warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
-    let check = ClusterCheck::new(&platform, &verdict, &revisions, upgrades, removed);
+    let check = ClusterCheck::new(&platform, &verdict, &constrained, upgrades, removed);
     session.output.result(args.format.output, "ClusterCheck", &check, text::text)?;
     match verdict.status {
         Status::True if check.removed_apis.is_empty() => Ok(()),
@@ -289,12 +291,12 @@ async fn upgrades_and_warnings(
 /// Installed objects that the next version does not serve, and warnings.
 async fn removed_and_warnings(
     cluster: &ClusterConnection,
-    sets: &[ClusterObjectSet],
+    revisions: &[ClusterObjectSet],
     platform: &Platform,
     session: &Session,
 ) -> (Vec<RemovedApi>, Vec<String>) {
     let Some(kubernetes) = platform.next_kubernetes else { return Default::default() };
-    removed_apis(cluster, sets, kubernetes, session).await
+    removed_apis(cluster, revisions, kubernetes, session).await
 }
 
 impl ClusterCheck {

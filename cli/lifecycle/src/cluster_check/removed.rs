@@ -31,16 +31,16 @@ pub(super) struct RemovedApi {
 /// objects cannot be read.
 pub(super) async fn removed_apis(
     cluster: &ClusterConnection,
-    sets: &[ClusterObjectSet],
+    revisions: &[ClusterObjectSet],
     kubernetes: MinorVersion,
     session: &Session,
 ) -> (Vec<RemovedApi>, Vec<String>) {
     let _step = session.progress.step("checking the API versions of installed objects");
     let (mut found, mut warnings) = (Vec::new(), Vec::new());
-    for set in sets.iter().filter(|set| set.is_active()) {
-        match content(cluster, set).await {
-            Ok(phases) => found.extend(removed(set, &phases, kubernetes)),
-            Err(why) => warnings.push(format!("{}: API versions not checked: {why}", set.name_any())),
+    for revision in revisions.iter().filter(|revision| revision.is_active()) {
+        match content(cluster, revision).await {
+            Ok(phases) => found.extend(removed(revision, &phases, kubernetes)),
+            Err(why) => warnings.push(format!("{}: API versions not checked: {why}", revision.name_any())),
         }
     }
     found.sort();
@@ -49,26 +49,33 @@ pub(super) async fn removed_apis(
 }
 
 /// Identities of the objects. The record on the revision needs no access to Secrets.
-async fn content(cluster: &ClusterConnection, set: &ClusterObjectSet) -> Result<Vec<ContentPhase>, String> {
-    let Some(spec) = &set.spec else { return Ok(Vec::new()) };
+async fn content(
+    cluster: &ClusterConnection,
+    revision: &ClusterObjectSet,
+) -> Result<Vec<ContentPhase>, String> {
+    let Some(spec) = &revision.spec else { return Ok(Vec::new()) };
     if secrets(spec, cluster.namespace()).is_empty() {
         return resolve_as_is(spec, cluster.namespace(), &Default::default());
     }
-    match record::recorded(set) {
+    match record::recorded(revision) {
         Some(phases) => Ok(phases),
-        None => stored(cluster, set).await,
+        None => stored(cluster, revision).await,
     }
 }
 
-fn removed(set: &ClusterObjectSet, phases: &[ContentPhase], kubernetes: MinorVersion) -> Vec<RemovedApi> {
+fn removed(
+    revision: &ClusterObjectSet,
+    phases: &[ContentPhase],
+    kubernetes: MinorVersion,
+) -> Vec<RemovedApi> {
     let object = |object: &Value| {
         let text =
             |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text("/apiVersion"), text("/kind"));
         let removed_in = removed_in(&api_version, &kind).filter(|removed| *removed <= kubernetes)?;
         Some(RemovedApi {
-            extension: olm_request::owner(set).unwrap_or_default().to_owned(),
-            revision: set.name_any(),
+            extension: olm_request::owner(revision).unwrap_or_default().to_owned(),
+            revision: revision.name_any(),
             object: qualified(&text("/metadata/namespace"), &text("/metadata/name")),
             removed_in: removed_in.to_string(),
             api_version,

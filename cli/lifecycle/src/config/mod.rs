@@ -158,9 +158,9 @@ async fn installed_image(
     name: &str,
     session: &Session,
 ) -> Result<Option<String>, CliError> {
-    let sets = observe::revisions(cluster, name, session).await?;
-    let newest = olm_plan::newest_active(&sets);
-    Ok(newest.and_then(|set| set.annotations().get(annotations::BUNDLE_REFERENCE).cloned()))
+    let revisions = observe::revisions(cluster, name, session).await?;
+    let newest = olm_plan::newest_active(&revisions);
+    Ok(newest.and_then(|revision| revision.annotations().get(annotations::BUNDLE_REFERENCE).cloned()))
 }
 
 impl Configurable {

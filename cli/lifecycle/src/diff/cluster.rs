@@ -87,30 +87,30 @@ impl ComparedExtension<'_> {
     /// The API server does not return them.
     pub(super) async fn installed(&self) -> Result<Installed, CliError> {
         let name = self.extension.name_any();
-        let mut sets = self.cluster.object_sets(self.session).await?;
-        sets.retain(|set| olm_request::owner(set) == Some(&name) && set.is_active());
-        sets.sort_by_key(ClusterObjectSet::number);
+        let mut revisions = self.cluster.object_sets(self.session).await?;
+        revisions.retain(|revision| olm_request::owner(revision) == Some(&name) && revision.is_active());
+        revisions.sort_by_key(ClusterObjectSet::number);
         let mut objects = Vec::new();
-        for set in &sets {
-            objects.extend(self.content(set).await?);
+        for revision in &revisions {
+            objects.extend(self.content(revision).await?);
         }
-        let mut siblings: Vec<String> = sets.iter().filter_map(ResourceExt::uid).collect();
+        let mut siblings: Vec<String> = revisions.iter().filter_map(ResourceExt::uid).collect();
         siblings.pop();
-        let bundle = sets.last().map_or_else(
+        let bundle = revisions.last().map_or_else(
             || ComparedBundle { origin: "nothing is installed".to_owned(), ..ComparedBundle::default() },
-            |set| {
-                let RevisionState { name, bundle, version, .. } = RevisionState::alone(set);
+            |revision| {
+                let RevisionState { name, bundle, version, .. } = RevisionState::alone(revision);
                 let origin = format!("revision {name} on the cluster");
                 ComparedBundle { origin, bundle, version, digest: None }
             },
         );
-        Ok(Installed { owner: sets.last().map(owner), siblings, objects, bundle })
+        Ok(Installed { owner: revisions.last().map(owner), siblings, objects, bundle })
     }
 
     /// Objects of a revision.
-    async fn content(&self, set: &ClusterObjectSet) -> Result<Vec<Value>, CliError> {
-        let Some(spec) = &set.spec else { return Ok(Vec::new()) };
-        let (cluster, name) = (self.cluster, set.name_any());
+    async fn content(&self, revision: &ClusterObjectSet) -> Result<Vec<Value>, CliError> {
+        let Some(spec) = &revision.spec else { return Ok(Vec::new()) };
+        let (cluster, name) = (self.cluster, revision.name_any());
         let mut found = BTreeMap::new();
         for key in secrets(spec, cluster.namespace()) {
             let api: Api<Secret> = Api::namespaced(cluster.client().clone(), &key.namespace);

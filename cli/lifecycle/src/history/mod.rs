@@ -62,8 +62,8 @@ struct History {
 pub async fn run(args: HistoryArgs, session: &mut Session) -> Result<(), CliError> {
     let cluster = args.cluster.connect().await?;
     observe::extension(&cluster, &args.name, session).await?;
-    let sets = observe::revisions(&cluster, &args.name, session).await?;
-    let history = History { revisions: records(&sets), name: args.name };
+    let revisions = observe::revisions(&cluster, &args.name, session).await?;
+    let history = History { revisions: records(&revisions), name: args.name };
     let (format, wide) = args.output.format();
     let now = Timestamp::now();
     session.output.result(format, "ExtensionHistory", &history, |history| text(history, now, wide))

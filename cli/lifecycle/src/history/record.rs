@@ -63,14 +63,16 @@ impl Record {
 }
 
 /// Records, newest first, of the revisions of an extension, given oldest first.
-pub fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
-    let states: Vec<RevisionState> = sets.iter().map(RevisionState::alone).collect();
-    let newest = sets.iter().rposition(ClusterObjectSet::is_active).or_else(|| sets.len().checked_sub(1));
-    let installed = sets.iter().zip(&states).rposition(|(set, state)| set.is_active() && state.succeeded);
+pub fn records(revisions: &[ClusterObjectSet]) -> Vec<Record> {
+    let states: Vec<RevisionState> = revisions.iter().map(RevisionState::alone).collect();
+    let newest =
+        revisions.iter().rposition(ClusterObjectSet::is_active).or_else(|| revisions.len().checked_sub(1));
+    let installed =
+        revisions.iter().zip(&states).rposition(|(revision, state)| revision.is_active() && state.succeeded);
     let aim = newest
         .and_then(|newest| states.get(newest))
         .map(|state| (state.bundle.clone(), state.version.clone()));
-    let record = |(index, (set, state)): (usize, (&ClusterObjectSet, RevisionState))| {
+    let record = |(index, (revision, state)): (usize, (&ClusterObjectSet, RevisionState))| {
         let result = outcome(&state, installed == Some(index));
         let same = aim
             .as_ref()
@@ -88,7 +90,7 @@ pub fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
             result,
             succeeded: state.succeeded,
             adopted_from_helm: state.adopted_from_helm,
-            archived: archived(set),
+            archived: archived(revision),
             rollback: Rollback { possible: why_not.is_none(), why_not },
             name: state.name,
             bundle: state.bundle,
@@ -97,7 +99,7 @@ pub fn records(sets: &[ClusterObjectSet]) -> Vec<Record> {
             created: state.created,
         }
     };
-    let mut records: Vec<Record> = sets.iter().zip(states).enumerate().map(record).collect();
+    let mut records: Vec<Record> = revisions.iter().zip(states).enumerate().map(record).collect();
     records.reverse();
     records
 }
@@ -116,8 +118,8 @@ fn outcome(state: &RevisionState, is_installed: bool) -> String {
     }
 }
 
-fn archived(set: &ClusterObjectSet) -> Option<String> {
-    let progressing = set.condition(types::PROGRESSING)?;
+fn archived(revision: &ClusterObjectSet) -> Option<String> {
+    let progressing = revision.condition(types::PROGRESSING)?;
     let is_archived = progressing.reason == reasons::ARCHIVED;
     is_archived.then(|| progressing.last_transition_time.0.to_string())
 }

@@ -150,8 +150,8 @@ pub(crate) async fn report(
     let choice = choose_as(&controller, extension, &["cluster".to_owned()], access, session).await?;
     let compared = ComparedExtension { cluster, extension, session };
     let planned = compared.planned(&choice.image, &controller, access).await?;
-    let sets = observe::revisions(cluster, &name, session).await?;
-    let content = newest_objects(cluster, &sets, session).await?;
+    let revisions = observe::revisions(cluster, &name, session).await?;
+    let content = newest_objects(cluster, &revisions, session).await?;
     let rules = ExtensionRules::of(extension.metadata.annotations.as_ref(), Settings::default());
     rules.invalid.iter().for_each(|fault| say(&format!("warning: {fault}")));
     let target = Target {
@@ -161,14 +161,14 @@ pub(crate) async fn report(
         objects: &planned.objects,
         plan: &planned.digest,
     };
-    let mut change = olm_plan::change(&sets, content.as_deref(), &target);
+    let mut change = olm_plan::change(&revisions, content.as_deref(), &target);
     if planned.operator_conditions && change.is_upgrade() {
-        change.blocker = blocker(cluster, extension, &sets, content.as_deref(), session).await?;
+        change.blocker = blocker(cluster, extension, &revisions, content.as_deref(), session).await?;
     }
     let is_applied = !change.is_first
         && !change.changes_bundle
         && content.as_ref().is_some_and(|old| olm_plan::objects::changes(old, &planned.objects).is_empty());
-    let refusal = olm_plan::newest_active(&sets).and_then(RolledBackContent::of);
+    let refusal = olm_plan::newest_active(&revisions).and_then(RolledBackContent::of);
     let is_refused =
         refusal.is_some_and(|refusal| refusal.holds(&rules) && refusal.digest == planned.content);
     let (state, opens) = match state(&rules, &change, is_applied, Timestamp::now()) {
@@ -197,11 +197,11 @@ pub(crate) async fn report(
 /// Objects of the newest active revision. `None`, with a warning, if they cannot be read.
 async fn newest_objects(
     cluster: &ClusterConnection,
-    sets: &[ClusterObjectSet],
+    revisions: &[ClusterObjectSet],
     session: &Session,
 ) -> Result<Option<Vec<Value>>, CliError> {
-    let content = match olm_plan::newest_active(sets) {
-        Some(set) => session.interruptible(observe::stored(cluster, set)).await?,
+    let content = match olm_plan::newest_active(revisions) {
+        Some(revision) => session.interruptible(observe::stored(cluster, revision)).await?,
         None => Ok(Vec::new()),
     };
     let content = content.map_err(|why| say(&format!("warning: permissions are not compared: {why}"))).ok();
@@ -214,12 +214,12 @@ async fn newest_objects(
 async fn blocker(
     cluster: &ClusterConnection,
     extension: &ClusterExtension,
-    sets: &[ClusterObjectSet],
+    revisions: &[ClusterObjectSet],
     content: Option<&[Value]>,
     session: &Session,
 ) -> Result<Option<String>, CliError> {
     let namespace = extension.spec.as_ref().map_or("", |spec| spec.namespace.as_str());
-    let newest = olm_plan::newest_active(sets);
+    let newest = olm_plan::newest_active(revisions);
     let Some((namespace, name)) = replaced_operator(newest, content, namespace) else { return Ok(None) };
     let api: Api<OperatorCondition> = Api::namespaced(cluster.client().clone(), &namespace);
     let what = format!("OperatorCondition {namespace}/{name}");
@@ -228,7 +228,9 @@ async fn blocker(
     let is_controlled = |found: &&OperatorCondition| {
         let mut owners = found.metadata.owner_references.iter().flatten();
         let controller = owners.find(|owner| owner.controller == Some(true));
-        controller.is_some_and(|owner| sets.iter().any(|set| set.metadata.uid.as_ref() == Some(&owner.uid)))
+        controller.is_some_and(|owner| {
+            revisions.iter().any(|revision| revision.metadata.uid.as_ref() == Some(&owner.uid))
+        })
     };
     let blocker = found.as_ref().filter(is_controlled).and_then(upgrade_blocker);
     Ok(blocker.map(|why| format!("{what}: {why}")))

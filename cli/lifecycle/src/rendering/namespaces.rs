@@ -51,11 +51,12 @@ impl RenderSettings {
             let is_deleting = namespace.metadata.deletion_timestamp.is_some();
             found.add(&selector, &namespace.name_any(), namespace.labels(), is_deleting);
         }
-        let sets = match &self.extension {
+        let revisions = match &self.extension {
             Some(extension) => observe::revisions(cluster, extension, session).await?,
             None => Vec::new(),
         };
-        let current = newest(&sets).and_then(selected_namespaces).filter(|current| !found.differ(current));
+        let current =
+            newest(&revisions).and_then(selected_namespaces).filter(|current| !found.differ(current));
         self.namespaces = Some(current.unwrap_or_else(|| found.names()));
         Ok(self)
     }

@@ -83,22 +83,22 @@ impl DependencyInputs {
         session: &Session,
     ) -> Result<Self, CliError> {
         let served = cluster.kinds(session).await?;
-        let sets = cluster.object_sets(session).await?;
-        let owners = sets.iter().filter_map(owner).map(str::to_owned).collect();
+        let revisions = cluster.object_sets(session).await?;
+        let owners = revisions.iter().filter_map(owner).map(str::to_owned).collect();
         let objects = cluster.extensions(session).await?;
         let objects: BTreeMap<String, _> =
             objects.into_iter().map(|object| (object.name_any(), object)).collect();
         let mut extensions = Vec::new();
-        for (name, set) in newest(&sets) {
-            let (has, faults) = ExtensionBundle::read(set);
+        for (name, revision) in newest(&revisions) {
+            let (has, faults) = ExtensionBundle::read(revision);
             for fault in faults {
                 say(&format!(
                     "warning: {}: {fault}; dependencies are checked without these properties",
-                    set.name_any()
+                    revision.name_any()
                 ));
             }
-            let moved = rolling_out(&sets, set)
-                .map(|set| ExtensionBundle::read(set).0.provider(&ServedApis::default()));
+            let moved = rolling_out(&revisions, revision)
+                .map(|revision| ExtensionBundle::read(revision).0.provider(&ServedApis::default()));
             extensions.push(Extension { moved, ..Extension::of_cluster(has, objects.get(name), rules)? });
         }
         Ok(Self { extensions, owners, served })

@@ -170,17 +170,17 @@ impl RollbackRequest<'_> {
     ) -> Result<PreparedRollback, CliError> {
         let Self { cluster, name, session, accept_risk, .. } = *self;
         let live = observe::changeable_extension(cluster, name, session).await?;
-        let sets = observe::revisions(cluster, name, session).await?;
-        let target = target(name, self.to, &records(&sets))?;
-        let mut plan = Plan::new(&live, &target, &sets);
+        let revisions = observe::revisions(cluster, name, session).await?;
+        let target = target(name, self.to, &records(&revisions))?;
+        let mut plan = Plan::new(&live, &target, &revisions);
         let controller = ControllerArgs::read(cluster, session).await?;
         let choice = self.choice(&controller, &target, &plan.desired).await?;
         let compared = ComparedExtension { cluster, extension: &plan.desired, session };
         let seen = compared.difference(&choice.image, &controller, read).await?;
         let (diff, note) = match seen {
             Ok(diff) => (Ok(diff), None),
-            Err(why) => match sets.iter().find(|set| Some(set.number()) == target.revision) {
-                Some(set) => self.stored_difference(&compared, set, why).await?,
+            Err(why) => match revisions.iter().find(|revision| Some(revision.number()) == target.revision) {
+                Some(revision) => self.stored_difference(&compared, revision, why).await?,
                 None => (Err(why), None),
             },
         };
@@ -228,15 +228,15 @@ impl RollbackRequest<'_> {
     async fn stored_difference(
         &self,
         compared: &ComparedExtension<'_>,
-        set: &ClusterObjectSet,
+        revision: &ClusterObjectSet,
         why: String,
     ) -> Result<(Result<Diff, String>, Option<String>), CliError> {
-        let phases = match self.session.interruptible(observe::stored(self.cluster, set)).await? {
+        let phases = match self.session.interruptible(observe::stored(self.cluster, revision)).await? {
             Ok(phases) => phases,
             Err(second) => return Ok((Err(format!("{why}; {second}")), None)),
         };
-        let note = format!("comparing the stored objects of revision {}: {why}", set.number());
-        let RevisionState { name, bundle, version, .. } = RevisionState::alone(set);
+        let note = format!("comparing the stored objects of revision {}: {why}", revision.number());
+        let RevisionState { name, bundle, version, .. } = RevisionState::alone(revision);
         let package = compared.extension.spec.as_ref().and_then(|spec| spec.source.catalog.as_ref());
         let package = package.map(|catalog| catalog.package_name.clone()).unwrap_or_default();
         let identity = BundleIdentity { name: bundle, package, version, ..BundleIdentity::default() };

@@ -42,13 +42,20 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Plans to roll back the extension `live`, which has the revisions `sets`, to `target`.
-    pub(super) fn new(live: &ClusterExtension, target: &RollbackTarget, sets: &[ClusterObjectSet]) -> Self {
+    pub(super) fn new(
+        live: &ClusterExtension,
+        target: &RollbackTarget,
+        revisions: &[ClusterObjectSet],
+    ) -> Self {
         let mut desired = live.clone();
         if let Some(catalog) = desired.spec.as_mut().and_then(|spec| spec.source.catalog.as_mut()) {
             catalog.version = Some(target.version.clone());
             catalog.upgrade_constraint_policy = Some(UpgradeConstraintPolicy::SelfCertified);
         }
-        let adopted = sets.iter().find(|set| is_migrated(set)).and_then(|set| set.metadata.name.clone());
+        let adopted = revisions
+            .iter()
+            .find(|revision| is_migrated(revision))
+            .and_then(|revision| revision.metadata.name.clone());
         Self { live: live.clone(), target: target.clone(), adopted, desired }
     }
 

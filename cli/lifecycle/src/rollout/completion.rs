@@ -86,15 +86,18 @@ pub(super) fn judge(
     if fresh.is_empty() {
         return Completion::InProgress("operator-controller has not reconciled it yet".to_owned());
     }
-    let mut active: Vec<&ClusterObjectSet> = revisions.iter().filter(|set| set.is_active()).collect();
-    active.sort_by_key(|set| set.number());
+    let mut active: Vec<&ClusterObjectSet> =
+        revisions.iter().filter(|revision| revision.is_active()).collect();
+    active.sort_by_key(|revision| revision.number());
     let newest = active.last().copied();
     let progressing = find(types::PROGRESSING);
     let installed = find(types::INSTALLED).filter(|condition| condition.status == "True");
     let install = extension.status.as_ref().and_then(|status| status.install.as_ref());
     if let (Some(_), Some(install), Some(progressing)) = (installed, install, progressing)
         && (progressing.status == "True" && progressing.reason == reasons::SUCCEEDED)
-        && newest.is_none_or(|set| bundle(set) == Some(&install.bundle.name) && has_image(target, set))
+        && newest.is_none_or(|revision| {
+            bundle(revision) == Some(&install.bundle.name) && has_image(target, revision)
+        })
     {
         let (bundle, version) = (&install.bundle.name, &install.bundle.version);
         let message = format!("{name} is installed: {bundle}, version {version}");
@@ -120,18 +123,19 @@ pub(super) fn judge(
 }
 
 /// Name of the revision's bundle.
-fn bundle(set: &ClusterObjectSet) -> Option<&String> {
-    set.annotations().get(annotations::BUNDLE_NAME)
+fn bundle(revision: &ClusterObjectSet) -> Option<&String> {
+    revision.annotations().get(annotations::BUNDLE_NAME)
 }
 
 /// Reports whether the revision has the expected image.
-fn has_image(target: &ExpectedState, set: &ClusterObjectSet) -> bool {
-    target.image.is_none() || set.annotations().get(annotations::BUNDLE_REFERENCE) == target.image.as_ref()
+fn has_image(target: &ExpectedState, revision: &ClusterObjectSet) -> bool {
+    target.image.is_none()
+        || revision.annotations().get(annotations::BUNDLE_REFERENCE) == target.image.as_ref()
 }
 
 /// Reports whether the revision has the expected bundle.
-fn is_expected(target: &ExpectedState, set: &ClusterObjectSet) -> bool {
-    bundle(set) == target.bundle.as_ref() && has_image(target, set)
+fn is_expected(target: &ExpectedState, revision: &ClusterObjectSet) -> bool {
+    bundle(revision) == target.bundle.as_ref() && has_image(target, revision)
 }
 
 /// Reports whether the condition is mirrored from a revision with another bundle than the expected one.
@@ -140,16 +144,17 @@ fn is_from_other_bundle(
     progressing: &Condition,
     revisions: &[ClusterObjectSet],
 ) -> bool {
-    let mirrored = |set: &&ClusterObjectSet| {
-        set.condition(types::PROGRESSING).is_some_and(|own| {
+    let mirrored = |revision: &&ClusterObjectSet| {
+        revision.condition(types::PROGRESSING).is_some_and(|own| {
             (&own.status, &own.reason, &own.message)
                 == (&progressing.status, &progressing.reason, &progressing.message)
         })
     };
     let mut sources = revisions.iter().filter(mirrored).peekable();
-    let is_mirrored = sources.peek().is_some() && sources.all(|set| !is_expected(target, set));
+    let is_mirrored = sources.peek().is_some() && sources.all(|revision| !is_expected(target, revision));
     // The message names the rollback of another bundle, until something else is applied.
-    let newest = revisions.iter().filter(|set| set.is_active()).max_by_key(|set| set.number());
+    let newest =
+        revisions.iter().filter(|revision| revision.is_active()).max_by_key(|revision| revision.number());
     let is_rollback = newest
         .and_then(RolledBackContent::of)
         .is_some_and(|refusal| Some(&refusal.bundle) != target.bundle.as_ref());
@@ -163,27 +168,28 @@ fn in_progress(
     newest: Option<&ClusterObjectSet>,
     blocker: Option<&str>,
 ) -> String {
-    let is_rolling_out = |set: &&ClusterObjectSet| !set.is_true(types::SUCCEEDED) || is_expected(target, set);
+    let is_rolling_out =
+        |revision: &&ClusterObjectSet| !revision.is_true(types::SUCCEEDED) || is_expected(target, revision);
     let retrying = progressing.filter(|condition| condition.reason == reasons::RETRYING);
-    let Some(set) = newest.filter(is_rolling_out) else {
+    let Some(revision) = newest.filter(is_rolling_out) else {
         return match (retrying, progressing) {
             (Some(retrying), _) => format!("retrying: {}", retrying.message),
             (None, Some(other)) if other.reason != reasons::SUCCEEDED => other.message.clone(),
             _ => "waiting for the new revision".to_owned(),
         };
     };
-    let mut text = match set.condition(types::PROGRESSING) {
+    let mut text = match revision.condition(types::PROGRESSING) {
         Some(progressing) if progressing.reason == reasons::RETRYING => {
             format!("retrying: {}", progressing.message)
         }
         Some(progressing) => progressing.message.clone(),
         None => "not started yet".to_owned(),
     };
-    let failing = set.condition(types::AVAILABLE).filter(|one| one.reason == reasons::PROBE_FAILURE);
+    let failing = revision.condition(types::AVAILABLE).filter(|one| one.reason == reasons::PROBE_FAILURE);
     if let Some(blocker) = blocker.or_else(|| Some(failing?.message.as_str())) {
         text += &format!(" {blocker}");
     }
-    format!("revision {}: {text}", set.name_any())
+    format!("revision {}: {text}", revision.name_any())
 }
 
 #[cfg(test)]

@@ -119,9 +119,9 @@ pub(super) struct ObjectJudge<'a> {
 }
 
 impl<'a> ObjectJudge<'a> {
-    pub(super) fn new(set: &ClusterObjectSet, all: &'a [&'a ClusterObjectSet]) -> Result<Self, String> {
-        let owner = owner(set);
-        let specs = set.spec.as_ref().map(|spec| spec.progression_probes.as_slice()).unwrap_or_default();
+    pub(super) fn new(revision: &ClusterObjectSet, all: &'a [&'a ClusterObjectSet]) -> Result<Self, String> {
+        let owner = owner(revision);
+        let specs = revision.spec.as_ref().map(|spec| spec.progression_probes.as_slice()).unwrap_or_default();
         let probes = Probes::new(specs).map_err(|error| error.to_string())?;
         let active = all.iter().filter(|other| other.is_active()).filter_map(|other| other.uid());
         Ok(Self { siblings: active.filter(|uid| *uid != owner.uid).collect(), owner, probes, all })
@@ -200,7 +200,7 @@ impl<'a> ObjectJudge<'a> {
         let text = |field: &str| reference.get(field).and_then(Value::as_str).unwrap_or_default();
         let (kind, name) = (text("kind"), text("name"));
         let is_revision = kind == "ClusterObjectSet" && text("apiVersion").starts_with(names::GROUP);
-        match self.all.iter().find(|set| set.metadata.uid.as_deref() == Some(text("uid"))) {
+        match self.all.iter().find(|revision| revision.metadata.uid.as_deref() == Some(text("uid"))) {
             _ if !is_revision => format!("{kind} {name}"),
             Some(_) => format!("revision {name}"),
             None => format!("revision {name} of another extension"),

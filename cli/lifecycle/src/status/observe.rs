@@ -98,9 +98,9 @@ pub async fn observe(
     session: &Session,
 ) -> Result<Observed, CliError> {
     let extension = extension(cluster, name, session).await?;
-    let sets = revisions(cluster, name, session).await?;
+    let revisions = revisions(cluster, name, session).await?;
     let _step = session.progress.step(format!("reading the objects of {name}"));
-    session.interruptible(below(cluster, extension, sets)).await
+    session.interruptible(below(cluster, extension, revisions)).await
 }
 
 /// The extension `name`.
@@ -159,28 +159,28 @@ pub async fn revisions(
     let api: Api<ClusterObjectSet> = Api::all(cluster.client().clone());
     let of_name = ListParams::default().labels(&format!("{}={name}", labels::OWNER_NAME));
     let what = format!("the revisions (ClusterObjectSets) of {}", quote(name));
-    let mut sets = cluster.call(&what, api.list(&of_name), session).await?.items;
-    sets.retain(|set| olm_request::owner(set) == Some(name));
-    sets.sort_by_key(|set| (set.number(), set.name_any()));
-    Ok(sets)
+    let mut revisions = cluster.call(&what, api.list(&of_name), session).await?.items;
+    revisions.retain(|revision| olm_request::owner(revision) == Some(name));
+    revisions.sort_by_key(|revision| (revision.number(), revision.name_any()));
+    Ok(revisions)
 }
 
 /// The revision as owner of its objects.
-pub(crate) fn owner(set: &ClusterObjectSet) -> Owner {
+pub(crate) fn owner(revision: &ClusterObjectSet) -> Owner {
     Owner {
-        name: set.name_any(),
-        uid: set.uid().unwrap_or_default(),
-        number: set.number(),
-        extension: olm_request::owner(set).unwrap_or_default().to_owned(),
+        name: revision.name_any(),
+        uid: revision.uid().unwrap_or_default(),
+        number: revision.number(),
+        extension: olm_request::owner(revision).unwrap_or_default().to_owned(),
     }
 }
 
 /// Stored content of a revision. The error contains the reason for which it cannot be read.
 pub async fn stored(
     cluster: &ClusterConnection,
-    set: &ClusterObjectSet,
+    revision: &ClusterObjectSet,
 ) -> Result<Vec<ContentPhase>, String> {
-    let Some(spec) = &set.spec else { return Ok(Vec::new()) };
+    let Some(spec) = &revision.spec else { return Ok(Vec::new()) };
     let read = |key: SecretKey| async move {
         let api: Api<Secret> = Api::namespaced(cluster.client().clone(), &key.namespace);
         match olm_runtime::cluster::within_deadline(api.get_opt(&key.name)).await {
@@ -200,23 +200,24 @@ pub async fn stored(
 async fn below(
     cluster: &ClusterConnection,
     extension: ClusterExtension,
-    sets: Vec<ClusterObjectSet>,
+    revisions: Vec<ClusterObjectSet>,
 ) -> Observed {
     let mut contents = Vec::new();
-    for set in &sets {
+    for revision in &revisions {
         // Archived and deleted revisions have objects until their removal ends.
-        let has_objects = set.is_active() || set.finalizers().iter().any(|one| one == TEARDOWN);
-        contents.push(if has_objects { stored(cluster, set).await } else { Ok(Vec::new()) });
+        let has_objects = revision.is_active() || revision.finalizers().iter().any(|one| one == TEARDOWN);
+        contents.push(if has_objects { stored(cluster, revision).await } else { Ok(Vec::new()) });
     }
     let held = contents.iter().flatten().flatten().flat_map(|phase| &phase.objects);
     let live = live(cluster, held.map(|held| ObjectKey::of(&held.object))).await;
     let causes = causes(cluster, &live).await;
     let content =
         |phases: Vec<ContentPhase>| phases.into_iter().map(|phase| observed(phase, &live, &causes)).collect();
-    let revisions = sets.into_iter().zip(contents);
-    let revisions = revisions.map(|(set, held)| ObservedRevision { set, content: held.map(content) });
+    let observed = revisions.into_iter().zip(contents);
+    let observed =
+        observed.map(|(revision, held)| ObservedRevision { set: revision, content: held.map(content) });
     let drift = drift(cluster, &extension.name_any()).await;
-    Observed { extension, revisions: revisions.collect(), drift }
+    Observed { extension, revisions: observed.collect(), drift }
 }
 
 /// Text of the last Event about corrected drift. `None` without any, or if Events cannot be read.

@@ -128,14 +128,14 @@ impl ExtensionState {
     /// Builds the tree.
     pub fn new(observed: &Observed) -> Self {
         let Observed { extension, revisions, drift } = observed;
-        let sets: Vec<&ClusterObjectSet> = revisions.iter().map(|revision| &revision.set).collect();
-        let state = |revision| RevisionState::new(revision, &sets);
+        let all: Vec<&ClusterObjectSet> = revisions.iter().map(|revision| &revision.set).collect();
+        let state = |revision| RevisionState::new(revision, &all);
         let revisions = revisions.iter().rev().map(state).collect();
-        Self { revisions, drift: drift.clone(), ..Self::alone(extension, &sets) }
+        Self { revisions, drift: drift.clone(), ..Self::alone(extension, &all) }
     }
 
     /// State of the extension without its revisions, which only decide whether an adoption from Helm is shown.
-    pub fn alone(extension: &ClusterExtension, sets: &[&ClusterObjectSet]) -> Self {
+    pub fn alone(extension: &ClusterExtension, revisions: &[&ClusterObjectSet]) -> Self {
         let spec = extension.spec.as_ref();
         let catalog = spec.and_then(|spec| spec.source.catalog.as_ref());
         let status = extension.status.as_ref();
@@ -143,7 +143,7 @@ impl ExtensionState {
         let generation = extension.metadata.generation;
         let is_current = |condition: &Condition| condition.observed_generation >= generation;
         let policy = catalog.and_then(|catalog| catalog.upgrade_constraint_policy.as_ref());
-        let migrated = sets.iter().find(|set| is_migrated(set));
+        let migrated = revisions.iter().find(|revision| is_migrated(revision));
         let progressing = conditions::find(&conditions, types::PROGRESSING);
         let name = extension.metadata.name.clone().unwrap_or_default();
         let remedies = progressing.map(|Condition { message, .. }| {
@@ -162,7 +162,7 @@ impl ExtensionState {
             installed: installed(extension),
             available_version: status.and_then(|status| status.available_version.clone()),
             paused: is_paused(extension),
-            adopted_from_helm: migrated.and_then(|set| set.metadata.name.clone()),
+            adopted_from_helm: migrated.and_then(|revision| revision.metadata.name.clone()),
             holds: Hold::all(extension),
             drift: None,
             remedies: remedies.unwrap_or_default(),
@@ -193,9 +193,9 @@ impl ExtensionState {
 
 /// Newest active revision, with its state.
 fn newest(observed: &Observed) -> Option<(&ClusterObjectSet, RevisionState)> {
-    let sets: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
+    let revisions: Vec<&ClusterObjectSet> = observed.revisions.iter().map(|revision| &revision.set).collect();
     let newest = observed.revisions.iter().rev().find(|revision| revision.set.is_active())?;
-    Some((&newest.set, RevisionState::new(newest, &sets)))
+    Some((&newest.set, RevisionState::new(newest, &revisions)))
 }
 
 /// Installed bundle according to the status.
@@ -211,19 +211,19 @@ pub fn blocker(observed: &Observed) -> Option<String> {
 
 /// Failure of the newest active revision that lasts until its content changes: of its pods, or a refused CRD.
 pub(crate) fn futile(observed: &Observed) -> Option<String> {
-    let (set, state) = newest(observed)?;
+    let (revision, state) = newest(observed)?;
     if let Some((why, true)) = state.blocked_pods() {
         return Some(why);
     }
-    let message = &set.condition(types::PROGRESSING)?.message;
+    let message = &revision.condition(types::PROGRESSING)?.message;
     let (_, refused) = message.split_once("CustomResourceDefinition.apiextensions.k8s.io ")?;
     refused.contains(" is invalid: ").then(|| message.clone())
 }
 
 /// Reports whether the revision adopted an installation from the reference's Helm applier
 /// (docs/design/apply.md#migration-to-revision-1).
-pub(crate) fn is_migrated(set: &ClusterObjectSet) -> bool {
-    let label = set.metadata.labels.as_ref().and_then(|all| all.get(labels::MIGRATED_FROM_HELM));
+pub(crate) fn is_migrated(revision: &ClusterObjectSet) -> bool {
+    let label = revision.metadata.labels.as_ref().and_then(|all| all.get(labels::MIGRATED_FROM_HELM));
     label.is_some_and(|value| value == "true")
 }
 
@@ -235,32 +235,32 @@ pub(crate) fn created(metadata: &olm_api::ObjectMeta) -> Option<String> {
 impl RevisionState {
     /// State of a revision with its objects. `all` are the revisions of its extension.
     fn new(observed: &ObservedRevision, all: &[&ClusterObjectSet]) -> Self {
-        let ObservedRevision { set, content } = observed;
+        let ObservedRevision { set: revision, content } = observed;
         let (phases, unreadable) = match content {
-            _ if !set.is_active() => (Vec::new(), None),
+            _ if !revision.is_active() => (Vec::new(), None),
             Err(why) => (Vec::new(), Some(why.clone())),
-            Ok(phases) => match ObjectJudge::new(set, all) {
+            Ok(phases) => match ObjectJudge::new(revision, all) {
                 Ok(judge) => (judge.phases(phases), None),
                 Err(why) => (Vec::new(), Some(why)),
             },
         };
-        Self { phases, unreadable, ..Self::alone(set) }
+        Self { phases, unreadable, ..Self::alone(revision) }
     }
 
     /// State of a revision without its objects.
-    pub(crate) fn alone(set: &ClusterObjectSet) -> Self {
-        let annotation = |key: &str| set.annotation(key).unwrap_or_default().to_owned();
-        let conditions = set.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+    pub(crate) fn alone(revision: &ClusterObjectSet) -> Self {
+        let annotation = |key: &str| revision.annotation(key).unwrap_or_default().to_owned();
+        let conditions = revision.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
         Self {
-            name: set.metadata.name.clone().unwrap_or_default(),
-            revision: set.number(),
-            stage: RolloutStage::of(set, &conditions),
+            name: revision.metadata.name.clone().unwrap_or_default(),
+            revision: revision.number(),
+            stage: RolloutStage::of(revision, &conditions),
             succeeded: conditions::is_true(&conditions, types::SUCCEEDED),
             bundle: annotation(annotations::BUNDLE_NAME),
             version: annotation(annotations::BUNDLE_VERSION),
             image: annotation(annotations::BUNDLE_REFERENCE),
-            adopted_from_helm: is_migrated(set),
-            created: created(&set.metadata),
+            adopted_from_helm: is_migrated(revision),
+            created: created(&revision.metadata),
             error: error(&conditions),
             unreadable: None,
             conditions,
@@ -298,14 +298,14 @@ fn error(conditions: &[Condition]) -> Option<String> {
 }
 
 impl RolloutStage {
-    fn of(set: &ClusterObjectSet, conditions: &[Condition]) -> Self {
+    fn of(revision: &ClusterObjectSet, conditions: &[Condition]) -> Self {
         let progressing = conditions::find(conditions, types::PROGRESSING);
         let reason = progressing.map(|condition| condition.reason.as_str()).unwrap_or_default();
         match reason {
-            _ if set.metadata.deletion_timestamp.is_some() => Self::Deleting,
-            reasons::ARCHIVED if set.is_archived() => Self::Archived,
+            _ if revision.metadata.deletion_timestamp.is_some() => Self::Deleting,
+            reasons::ARCHIVED if revision.is_archived() => Self::Archived,
             reasons::BLOCKED => Self::Blocked,
-            _ if set.is_archived() => Self::Archiving,
+            _ if revision.is_archived() => Self::Archiving,
             reasons::RETRYING => Self::Retrying,
             reasons::PROGRESS_DEADLINE_EXCEEDED => Self::DeadlineExceeded,
             reasons::SUCCEEDED => Self::Succeeded,

@@ -105,7 +105,8 @@ pub async fn run(args: UninstallArgs, session: &mut Session) -> Result<(), CliEr
         return Ok(());
     }
     session.output.finish()?;
-    let message = deletion(&cluster, extension, &planned.sets, plan, args.change.timeout, session).await?;
+    let message =
+        deletion(&cluster, extension, &planned.revisions, plan, args.change.timeout, session).await?;
     change::print_end(args.change.output, &message, session)
 }
 
@@ -118,7 +119,7 @@ pub struct PlannedUninstall {
     pub notes: Vec<String>,
     /// What is deleted, and what stays.
     pub plan: UninstallPlan,
-    sets: Vec<ClusterObjectSet>,
+    revisions: Vec<ClusterObjectSet>,
     keep_crds: bool,
 }
 
@@ -145,8 +146,8 @@ impl PlannedUninstall {
             Err(error @ CliError::Message(Code::Interrupted, _)) => return Err(error),
             Err(error) => notes.push(format!("cannot determine which extensions require {name}: {error}")),
         }
-        let sets = observed.revisions.into_iter().map(|revision| revision.set).collect();
-        Ok(Self { extension: observed.extension, notes, sets, plan: plan.counted(), keep_crds })
+        let revisions = observed.revisions.into_iter().map(|revision| revision.set).collect();
+        Ok(Self { extension: observed.extension, notes, revisions, plan: plan.counted(), keep_crds })
     }
 
     /// Deletes the extension. If CRDs are kept, first waits up to `limit` until operator-controller has applied the
@@ -230,12 +231,13 @@ async fn policy_applied(
 ) -> Result<(), CliError> {
     let name = extension.name_any();
     let poll = async || {
-        let sets = observe::revisions(cluster, &name, session).await?;
-        let without = sets.iter().filter(|set| set.is_active()).find(|set| !keeps(set));
+        let revisions = observe::revisions(cluster, &name, session).await?;
+        let without =
+            revisions.iter().filter(|revision| revision.is_active()).find(|revision| !keeps(revision));
         Ok(match without {
-            Some(set) => Completion::InProgress(format!(
+            Some(revision) => Completion::InProgress(format!(
                 "revision {} does not have the policy KeepCRDs yet",
-                set.name_any()
+                revision.name_any()
             )),
             None => Completion::Complete(String::new()),
         })
@@ -249,8 +251,8 @@ async fn policy_applied(
     change::until(&what, &remaining, limit, poll, session).await.map(drop)
 }
 
-fn keeps(set: &ClusterObjectSet) -> bool {
-    let policy = set.annotations().get(annotations::EXT_UNINSTALL_POLICY);
+fn keeps(revision: &ClusterObjectSet) -> bool {
+    let policy = revision.annotations().get(annotations::EXT_UNINSTALL_POLICY);
     policy.is_some_and(|policy| policy == UninstallPolicy::KeepCrds.as_str())
 }
 
@@ -285,7 +287,7 @@ async fn delete(
 async fn deletion(
     cluster: &ClusterConnection,
     extension: &ClusterExtension,
-    sets: &[ClusterObjectSet],
+    revisions: &[ClusterObjectSet],
     plan: &UninstallPlan,
     limit: Duration,
     session: &Session,
@@ -293,16 +295,18 @@ async fn deletion(
     let name = extension.name_any();
     let crds: Vec<&OwnedCrd> = plan.crds.iter().filter(|crd| !crd.kept).collect();
     let mut denied = None;
-    let uids: BTreeSet<String> = sets.iter().filter_map(ResourceExt::uid).collect();
+    let uids: BTreeSet<String> = revisions.iter().filter_map(ResourceExt::uid).collect();
     let mut stuck = Vec::new();
     let poll = async || {
         let found = cluster.find_extension(&name, session).await?;
         let remaining = observe::revisions(cluster, &name, session).await?;
-        let remaining: Vec<_> =
-            remaining.iter().filter(|set| set.uid().is_some_and(|uid| uids.contains(&uid))).collect();
+        let remaining: Vec<_> = remaining
+            .iter()
+            .filter(|revision| revision.uid().is_some_and(|uid| uids.contains(&uid)))
+            .collect();
         let found = found.filter(|found| found.uid() == extension.uid());
         let completion = deletion_progress(&name, found.as_ref(), &remaining);
-        denied = remaining.iter().find_map(|set| denials(set)).or_else(|| denied.take());
+        denied = remaining.iter().find_map(|revision| denials(revision)).or_else(|| denied.take());
         // Garbage collection may be denied the deletion of CRDs, too.
         if !matches!(completion, Completion::Complete(_)) || denied.is_some() {
             return Ok(completion);
@@ -338,8 +342,8 @@ async fn deletion(
 }
 
 /// Message of the revision's condition about objects whose deletion is denied.
-fn denials(set: &ClusterObjectSet) -> Option<String> {
-    let message = &set.condition(types::PROGRESSING)?.message;
+fn denials(revision: &ClusterObjectSet) -> Option<String> {
+    let message = &revision.condition(types::PROGRESSING)?.message;
     message.find(DENIED).map(|at| message[at..].to_owned())
 }
 
@@ -408,7 +412,7 @@ fn finalizer_message(crd: &str, found: &Instances) -> String {
 fn deletion_progress(
     name: &str,
     extension: Option<&ClusterExtension>,
-    sets: &[&ClusterObjectSet],
+    revisions: &[&ClusterObjectSet],
 ) -> Completion {
     // Message of the condition, if it does not report success.
     let cause = |progressing: Option<&olm_api::Condition>| {
@@ -419,13 +423,13 @@ fn deletion_progress(
         let cause = cause(extension.condition(types::PROGRESSING));
         return Completion::InProgress(format!("being deleted{cause}"));
     }
-    match sets {
+    match revisions {
         [] => Completion::Complete(format!("{name} is uninstalled")),
         [first, ..] => {
             let cause = cause(first.condition(types::PROGRESSING));
-            let (count, set) = (sets.len(), first.name_any());
-            let revisions = counted(count, "revision");
-            Completion::InProgress(format!("waiting for deletion of {revisions}, such as {set}{cause}"))
+            let (count, revision) = (revisions.len(), first.name_any());
+            let count = counted(count, "revision");
+            Completion::InProgress(format!("waiting for deletion of {count}, such as {revision}{cause}"))
         }
     }
 }

@@ -138,20 +138,24 @@ fn of_rollout(
         }
         reasons::ROLLING_OUT => {
             let active: Vec<&str> = list(extension, "/status/activeRevisions").iter().map(name_of).collect();
-            let is_active = |set: &&Value| active.contains(&name(set));
-            let sets: Vec<&Value> = observed.list(REVISION).iter().filter(is_active).collect();
-            let failing = sets.iter().rev().filter_map(|set| condition_with(set, types::AVAILABLE, "False"));
+            let is_active = |revision: &&Value| active.contains(&name(revision));
+            let revisions: Vec<&Value> = observed.list(REVISION).iter().filter(is_active).collect();
+            let failing = revisions
+                .iter()
+                .rev()
+                .filter_map(|revision| condition_with(revision, types::AVAILABLE, "False"));
             let mut failing = failing.filter(|found| found["reason"] == reasons::PROBE_FAILURE);
             // Its text names a cause that does not end by itself.
             let is_explained = |found: &Value| text(found, "/message").contains(MARK);
             let failing = failing
                 .find(|found| is_explained(found) || is_older(found, "/lastTransitionTime", PATIENCE, now));
             // An upgrade keeps the status of Progressing, and so its time.
-            let is_new = |set: &&Value| !is_older(set, "/metadata/creationTimestamp", ROLLOUT, now);
+            let is_new = |revision: &&Value| !is_older(revision, "/metadata/creationTimestamp", ROLLOUT, now);
             if let Some(failing) = failing {
                 let message = format!("{message} {}", text(failing, "/message"));
                 findings.push(finding(&rule::ROLLOUT, object, message));
-            } else if is_older(progress, "/lastTransitionTime", ROLLOUT, now) && !sets.iter().any(is_new) {
+            } else if is_older(progress, "/lastTransitionTime", ROLLOUT, now) && !revisions.iter().any(is_new)
+            {
                 findings.push(finding(&rule::ROLLOUT, object, message));
             }
         }
@@ -168,14 +172,15 @@ fn name_of(reference: &Value) -> &str {
 }
 
 fn revisions_of<'o>(extension: &str, observed: &'o Observed) -> Vec<&'o Value> {
-    observed.list(REVISION).iter().filter(|set| owner(set) == extension).collect()
+    observed.list(REVISION).iter().filter(|revision| owner(revision) == extension).collect()
 }
 
 /// Revisions that are being deleted after their extension.
 fn without_extension(observed: &Observed) -> impl Iterator<Item = &Value> {
-    let is_deleted = |set: &&Value| !text(set, "/metadata/deletionTimestamp").is_empty();
-    let has_extension = |set: &&Value| observed.list(EXTENSION).iter().any(|one| name(one) == owner(set));
-    observed.list(REVISION).iter().filter(is_deleted).filter(move |set| !has_extension(set))
+    let is_deleted = |revision: &&Value| !text(revision, "/metadata/deletionTimestamp").is_empty();
+    let has_extension =
+        |revision: &&Value| observed.list(EXTENSION).iter().any(|one| name(one) == owner(revision));
+    observed.list(REVISION).iter().filter(is_deleted).filter(move |revision| !has_extension(revision))
 }
 
 /// Deletion of `deleted`, an extension with its `revisions` or one revision, that takes long or is blocked.
