@@ -62,7 +62,6 @@ pub struct ClusterExtensionSpec {
 
 impl ClusterExtensionSpec {
     /// Package of a catalog, installed into this namespace.
-    #[must_use]
     pub fn of_package(namespace: &str, catalog: CatalogFilter) -> Self {
         Self {
             namespace: namespace.to_owned(),

@@ -60,7 +60,6 @@ pub struct Entry {
 
 /// Path of an entry of `directory`. Its separator is a slash on Windows, too, since these paths are those of images and
 /// messages.
-#[must_use]
 pub fn below(directory: &Path, name: &OsStr) -> PathBuf {
     let mut path = directory.as_os_str().to_owned();
     if !path.is_empty() {

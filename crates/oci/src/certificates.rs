@@ -175,7 +175,6 @@ impl SystemRoots {
 
 /// Paths that may hold system CA certificates: the first existing bundle and every entry of the folders, whether a
 /// certificate or not.
-#[must_use]
 pub fn system_authorities() -> Vec<PathBuf> {
     let mut files = paths_in("SSL_CERT_FILE");
     if files.is_empty() {

@@ -43,7 +43,6 @@ pub struct Config {
 impl Config {
     /// Defaults of docs/design/operations.md#image-limits with the given limits. Paths, proxies and policy come
     /// from the environment.
-    #[must_use]
     pub fn new(limits: ImageLimits) -> Self {
         Self {
             cas_dir: None,

@@ -24,33 +24,28 @@ pub struct PullError {
 impl PullError {
     /// `true` if the same input fails in the same way until it is changed. Otherwise a retry may succeed: network,
     /// registry, disk, or a tag that can move.
-    #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }
 
     /// `true` if the content of the image is invalid. The same digest always fails in the same way. A tag that
     /// named it may name another digest later.
-    #[must_use]
     pub fn is_of_the_content(&self) -> bool {
         self.of_the_content
     }
 
     /// `true` if the signature policy definitely rejects the image: policy and signatures were readable.
-    #[must_use]
     pub fn is_rejected(&self) -> bool {
         self.rejected
     }
 
     /// `true` if the signature policy rejects the image, or if policy or signatures are unreadable.
-    #[must_use]
     pub fn is_unverified(&self) -> bool {
         self.unverified
     }
 
     /// Text without the words `terminal error: `, which ClusterExtensions do not show
     /// (docs/design/api.md#condition-updates).
-    #[must_use]
     pub fn unmarked(&self) -> String {
         format!("{}{}", self.stage, self.cause)
     }

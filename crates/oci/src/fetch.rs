@@ -19,7 +19,6 @@ pub struct Hasher {
 
 impl Hasher {
     /// Hasher of the algorithm of `digest`.
-    #[must_use]
     pub fn new(digest: &Digest) -> Self {
         let (name, algorithm) = match digest.algorithm() {
             "sha384" => ("sha384", &SHA384),
@@ -41,7 +40,6 @@ impl Hasher {
     }
 
     /// SHA-256 digest of `bytes`.
-    #[must_use]
     pub fn sha256(bytes: &[u8]) -> Digest {
         Digest::of_sha256(&hex::encode(digest::digest(&SHA256, bytes)))
     }

@@ -17,7 +17,6 @@ use crate::{Digest, ImageLimits, ImagePlatform, Reference};
 pub use crate::policy::fuzzing::{policy, registries_d, signature};
 
 /// Parses a `registries.conf` and returns the sources of `image`.
-#[must_use]
 pub fn registries_conf(text: &str, image: &Reference) -> Option<Vec<Reference>> {
     let mut registries = Registries::default();
     registries.add(Path::new("registries.conf"), text).ok()?;
@@ -34,7 +33,6 @@ pub enum Manifest {
 }
 
 /// Parses an image manifest or an index.
-#[must_use]
 pub fn manifest(bytes: &[u8], limits: &ImageLimits) -> Option<Manifest> {
     Some(match image::parse(bytes, &Hasher::sha256(bytes)).ok()? {
         OciManifest::Image(image) => {
@@ -48,7 +46,6 @@ pub fn manifest(bytes: &[u8], limits: &ImageLimits) -> Option<Manifest> {
 }
 
 /// Unpacks layers, lowest first. Returns path and size of each file below `folder`.
-#[must_use]
 pub fn unpack(layers: &[&[u8]], folder: &str, limits: &ImageLimits) -> Option<Vec<(String, usize)>> {
     let mut unpacker = Unpacker::new(FolderFilter::new([folder.to_owned()]), limits.clone(), MemoryStore);
     for layer in layers {

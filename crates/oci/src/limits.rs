@@ -91,7 +91,6 @@ impl LimitCounts {
     }
 
     /// Key and count of each exceeded limit, sorted by key.
-    #[must_use]
     pub fn all(&self) -> Vec<(&'static str, u64)> {
         self.0.lock().iter().map(|(key, count)| (*key, *count)).collect()
     }

@@ -30,7 +30,6 @@ pub struct RegistryPaths {
 
 impl RegistryPaths {
     /// Paths for the environment of this process.
-    #[must_use]
     pub fn from_env() -> Self {
         Self::of(olm_os::variable, olm_os::user_id())
     }

@@ -15,7 +15,6 @@ pub struct ImagePlatform {
 
 impl ImagePlatform {
     /// Platform of this process.
-    #[must_use]
     pub fn current() -> Self {
         let (architecture, variant) = match std::env::consts::ARCH {
             "x86_64" => ("amd64", ""),
@@ -31,14 +30,12 @@ impl ImagePlatform {
     }
 
     /// Any platform: the first entry of an index is taken.
-    #[must_use]
     pub fn any() -> Self {
         Self { os: String::new(), architecture: String::new(), variant: String::new() }
     }
 
     /// Entry to pull: one for exactly this platform, otherwise one for a lesser variant of an ARM processor,
     /// otherwise one without a platform.
-    #[must_use]
     pub fn choose<'a>(&self, entries: &'a [ImageIndexEntry]) -> Option<&'a ImageIndexEntry> {
         entries
             .iter()

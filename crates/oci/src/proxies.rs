@@ -56,7 +56,6 @@ impl fmt::Debug for Proxies {
 impl Proxies {
     /// Proxies from `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY` of this process. Each falls back to its lower-case
     /// form.
-    #[must_use]
     pub fn from_env() -> Self {
         let variable = |name: &str| {
             let value = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -74,14 +73,12 @@ impl Proxies {
     }
 
     /// [`Proxies::from_env`], read once for the lifetime of this process.
-    #[must_use]
     pub fn of_process() -> &'static Self {
         static OF_PROCESS: LazyLock<Proxies> = LazyLock::new(Proxies::from_env);
         &OF_PROCESS
     }
 
     /// Proxy configuration for a reqwest client.
-    #[must_use]
     pub fn chooser(&self) -> reqwest::Proxy {
         let proxies = self.clone();
         reqwest::Proxy::custom(move |url| proxies.proxy_for(url).cloned())
@@ -89,19 +86,16 @@ impl Proxies {
 
     /// Cause of a request to `url` without response, in Go's format: `proxyconnect tcp: dial tcp 10.0.0.1:3128:
     /// connect: connection refused`.
-    #[must_use]
     pub fn cause_of(&self, url: &Url, error: &reqwest::Error) -> String {
         cause(error, url.as_str(), self.proxy_for(url).filter(|_| error.is_connect())).0
     }
 
     /// Proxies for `http` and `https` URLs, and a list of exemptions in the format of `NO_PROXY`.
-    #[must_use]
     pub fn new(http: Option<Url>, https: Option<Url>, exemptions: &str) -> Self {
         Self { http, https, exemptions: exemptions.split(',').filter_map(exemption).collect() }
     }
 
     /// Proxy for `url`, if any.
-    #[must_use]
     pub fn proxy_for(&self, url: &Url) -> Option<&Url> {
         let proxy = if url.scheme() == "https" { self.https.as_ref() } else { self.http.as_ref() };
         let host = url.host_str()?.to_ascii_lowercase();
@@ -165,7 +159,6 @@ fn exemption(entry: &str) -> Option<Exemption> {
 }
 
 /// Parses the address of a proxy, with user and password, if any. The scheme defaults to `http`.
-#[must_use]
 pub fn proxy_address(value: &str) -> Option<Url> {
     let known = |url: &Url| url.has_host() && matches!(url.scheme(), "http" | "https" | "socks5" | "socks5h");
     let url = Url::parse(value).ok().filter(known);

@@ -53,7 +53,6 @@ pub struct Puller {
 
 impl Puller {
     /// Creates a puller without any I/O.
-    #[must_use]
     pub fn new(config: Config) -> Self {
         let config = Arc::new(config);
         let sources = Sources::new(Arc::clone(&config));
@@ -70,7 +69,6 @@ impl Puller {
     }
 
     /// Live counters of images rejected by each limit.
-    #[must_use]
     pub fn limits_exceeded(&self) -> LimitCounts {
         self.exceeded.clone()
     }

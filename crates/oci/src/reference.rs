@@ -45,13 +45,11 @@ impl Digest {
     }
 
     /// The digest as `algorithm:hex`.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
     /// Algorithm: `sha256`, `sha384` or `sha512`.
-    #[must_use]
     pub fn algorithm(&self) -> &str {
         self.0.split(':').next().unwrap_or_default()
     }
@@ -83,7 +81,6 @@ pub enum Selector {
 
 impl Selector {
     /// Tag or digest without its separator.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         match self {
             Self::Tag(tag) => tag,
@@ -102,25 +99,21 @@ pub struct Reference {
 
 impl Reference {
     /// Registry as written, `host[:port]`.
-    #[must_use]
     pub fn host(&self) -> &str {
         &self.host
     }
 
     /// Repository within the registry.
-    #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
     /// `host/path`, the reference without tag and digest.
-    #[must_use]
     pub fn name(&self) -> String {
         format!("{}/{}", self.host, self.path)
     }
 
     /// Tag or digest.
-    #[must_use]
     pub fn selector(&self) -> &Selector {
         &self.selector
     }
@@ -161,7 +154,6 @@ pub struct CanonicalRef {
 
 impl CanonicalRef {
     /// Canonical form of a `reference` by digest. `None` for a tag, which must be resolved at its registry.
-    #[must_use]
     pub fn from_digest(reference: &Reference) -> Option<Self> {
         match &reference.selector {
             Selector::Tag(_) => None,
@@ -170,19 +162,16 @@ impl CanonicalRef {
     }
 
     /// Digest of the top-level manifest or index.
-    #[must_use]
     pub fn digest(&self) -> &Digest {
         &self.digest
     }
 
     /// Reference that was resolved.
-    #[must_use]
     pub fn reference(&self) -> &Reference {
         &self.reference
     }
 
     /// `true` if the user specified the digest. Errors of the content are then permanent.
-    #[must_use]
     pub fn is_pinned(&self) -> bool {
         matches!(self.reference.selector, Selector::Digest(_))
     }

@@ -78,7 +78,6 @@ pub(crate) async fn referrer_pages(
 }
 
 /// Tag of the index of the referrers of `subject`, in registries without the referrers API.
-#[must_use]
 pub fn referrers_tag(subject: &Digest) -> String {
     // At most 64 characters of the digest, so that the tag is valid.
     subject.as_str().replace(':', "-").chars().take(subject.algorithm().len() + 65).collect()

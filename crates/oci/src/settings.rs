@@ -27,7 +27,6 @@ pub struct RegistrySettings {
 
 impl RegistrySettings {
     /// All files that affect pulls with `config`, except for credentials.
-    #[must_use]
     pub fn of(config: &Config) -> Self {
         let paths = &config.paths;
         let mut files = paths.containers.clone();

@@ -81,7 +81,6 @@ enum SyntaxError {
 
 impl ImageTemplateError {
     /// `true` if a change of the template is needed, whatever the version.
-    #[must_use]
     pub fn is_syntax(&self) -> bool {
         self.syntax.is_some()
     }

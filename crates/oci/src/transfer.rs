@@ -38,13 +38,11 @@ pub struct TransferError(#[from] RequestError);
 
 impl TransferError {
     /// Failure outside of registries, such as of a disk.
-    #[must_use]
     pub fn local(text: impl Into<String>) -> Self {
         Self(RequestError::fatal(text))
     }
 
     /// `true` if the registry reports that the object does not exist.
-    #[must_use]
     pub fn is_missing(&self) -> bool {
         self.0.not_found
     }
@@ -110,7 +108,6 @@ fn joined(pages: Vec<Bytes>) -> Result<Option<Bytes>, RequestError> {
 
 impl RawManifest {
     /// Manifest with the SHA-256 of these bytes.
-    #[must_use]
     pub fn new(bytes: Bytes) -> Self {
         Self::with_digest(Hasher::sha256(&bytes), bytes)
     }

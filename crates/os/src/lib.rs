@@ -27,7 +27,6 @@ pub use windows::{
 };
 
 /// Reports whether this system reads each segment of a slash-separated path of an archive as the name of one file.
-#[must_use]
 pub fn is_plain(path: &str) -> bool {
     !cfg!(windows) || is_plain_on_windows(path)
 }

@@ -23,7 +23,6 @@ pub fn limit_unsent(_: &TcpStream, _: u32) -> io::Result<()> {
 }
 
 /// CA certificates of the system's certificate store. `SSL_CERT_FILE` and `SSL_CERT_DIR` replace them.
-#[must_use]
 pub fn trusted_certificates() -> Vec<CertificateDer<'static>> {
     rustls_native_certs::load_native_certs().certs
 }

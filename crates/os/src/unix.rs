@@ -59,31 +59,26 @@ pub fn free_bytes(path: &Path) -> io::Result<u64> {
 }
 
 /// Number that differs between a file and its replacement.
-#[must_use]
 pub fn inode(metadata: &Metadata) -> u64 {
     metadata.ino()
 }
 
 /// Reports whether reading such a file waits for a writer.
-#[must_use]
 pub fn is_pipe(kind: FileType) -> bool {
     kind.is_fifo()
 }
 
 /// User ID of this process.
-#[must_use]
 pub fn user_id() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
 /// Value of an environment variable.
-#[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
 /// Paths that belong to the administrator.
-#[must_use]
 pub fn system_paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {
     paths.map(PathBuf::from).to_vec()
 }

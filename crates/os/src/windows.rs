@@ -63,32 +63,27 @@ pub fn free_bytes(_: &Path) -> io::Result<u64> {
 }
 
 /// Zero: the standard library has no number of a file.
-#[must_use]
 pub fn inode(_: &Metadata) -> u64 {
     0
 }
 
 /// `false`: pipes have no names in folders.
-#[must_use]
 pub fn is_pipe(_: FileType) -> bool {
     false
 }
 
 /// A number other than that of root: users have none.
-#[must_use]
 pub fn user_id() -> u32 {
     1
 }
 
 /// Value of an environment variable. That of `HOME` is also in `USERPROFILE`.
-#[must_use]
 pub fn variable(name: &str) -> Option<OsString> {
     let profile = || std::env::var_os("USERPROFILE").filter(|_| name == "HOME");
     std::env::var_os(name).or_else(profile)
 }
 
 /// None: such a path begins at the current drive, where every user can create it.
-#[must_use]
 pub fn system_paths<const N: usize>(_: [&str; N]) -> Vec<PathBuf> {
     Vec::new()
 }

@@ -17,7 +17,6 @@ pub struct Artifact {
 
 impl Artifact {
     /// Digest of the manifest.
-    #[must_use]
     pub fn digest(&self) -> String {
         digest_of(&self.manifest)
     }

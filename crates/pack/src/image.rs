@@ -117,7 +117,6 @@ impl Image {
     }
 
     /// Digest of the manifest, as used in a reference by digest.
-    #[must_use]
     pub fn digest(&self) -> String {
         digest_of(&self.manifest)
     }

@@ -43,7 +43,6 @@ impl ImageIndex {
     }
 
     /// Digest of the index, as used in a reference by digest.
-    #[must_use]
     pub fn digest(&self) -> String {
         digest_of(&self.manifest)
     }

@@ -27,7 +27,6 @@ pub enum LayerEntry {
 
 impl LayerEntry {
     /// Creates a readable file with mode 0644.
-    #[must_use]
     pub fn file(content: impl Into<Vec<u8>>) -> Self {
         Self::File { mode: 0o644, content: content.into() }
     }

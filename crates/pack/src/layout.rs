@@ -21,7 +21,6 @@ pub(crate) const BLOBS: &str = "blobs/sha256";
 pub(crate) const MAX_JSON: u64 = 4 << 20;
 
 /// `true` if `folder` is an OCI image layout rather than a catalog.
-#[must_use]
 pub fn is_layout(folder: &Path) -> bool {
     folder.join(MARK).is_file()
 }

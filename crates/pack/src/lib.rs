@@ -40,7 +40,6 @@ pub use referrer::{ReferrerSubject, add_referrer, merge_referrers, referrer};
 pub use signature::{SigningKey, add_signature, merge_signatures, signature_tag};
 
 /// Digest of `bytes` in the notation of registries: `sha256:<64 hex digits>`.
-#[must_use]
 pub fn digest_of(bytes: &[u8]) -> String {
     use sha2::Digest;
     format!("sha256:{}", hex::encode(sha2::Sha256::digest(bytes)))

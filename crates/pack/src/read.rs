@@ -31,7 +31,6 @@ const TAG: &str = "org.opencontainers.image.ref.name";
 const ATTACHED: &str = "vnd.docker.reference.type";
 
 /// `true` if `path` is an OCI image layout, or a tar archive of images.
-#[must_use]
 pub fn is_image(path: &Path) -> bool {
     is_layout(path) || is_archive(path)
 }

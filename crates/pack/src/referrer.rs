@@ -27,7 +27,6 @@ pub struct ReferrerSubject {
 
 impl ReferrerSubject {
     /// Descriptor of `manifest`, a manifest or an index.
-    #[must_use]
     pub fn of(manifest: &[u8]) -> Self {
         let parsed: Value = serde_json::from_slice(manifest).unwrap_or_default();
         let media_type = match parsed["mediaType"].as_str() {

@@ -84,7 +84,6 @@ impl SigningKey {
 }
 
 /// Tag of the signatures of the manifest `digest`.
-#[must_use]
 pub fn signature_tag(digest: &str) -> String {
     format!("{}.sig", digest.replace(':', "-"))
 }

@@ -40,7 +40,6 @@ impl UpgradeTarget {
 impl Verdict {
     /// Sets `upgradeTo` of the extensions that block. `targets` returns the possible upgrades of an extension, best
     /// first, or `None` if they are not known (yet). Then the value in the `stored` rows is kept.
-    #[must_use]
     pub fn with_upgrades<'a>(
         mut self,
         targets: impl Fn(&str) -> Option<&'a [UpgradeTarget]>,

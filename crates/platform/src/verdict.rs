@@ -50,7 +50,6 @@ impl Verdict {
 
     /// Adds what the operators of these revisions report about being upgraded, by extension and bundle. It does not
     /// change the verdict. An extension without a constraint gets a row.
-    #[must_use]
     pub fn with_operator_conditions<'a>(
         mut self,
         revisions: impl IntoIterator<Item = &'a ConstrainedRevision>,

@@ -230,7 +230,6 @@ impl Metrics {
 
     /// Records the start of a reconcile. Pass the result to [`Self::reconcile_ended`]. If it is dropped instead,
     /// the reconcile was aborted.
-    #[must_use]
     pub fn reconcile_started(&self, controller: &'static str) -> RunningAttempt {
         self.queue_adds.get_or_create(&of_queue(controller)).inc();
         self.workers.begin(controller)

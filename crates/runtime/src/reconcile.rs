@@ -67,7 +67,6 @@ impl ReconcileError {
     }
 
     /// An attempt whose outcome is pending, see [`ErrorClass::Pending`].
-    #[must_use]
     pub fn pending(after: Duration) -> Self {
         Self { class: ErrorClass::Pending(after), ..Self::retry("pending") }
     }

@@ -9,7 +9,6 @@ use crate::Reference;
 
 /// Parses a policy. Returns the number of requirements of `image`, and `true` if signatures that name `signed`
 /// could meet one.
-#[must_use]
 pub fn policy(text: &[u8], image: &Reference, signed: &str) -> Option<(usize, bool)> {
     let policy = Policy::parse(text).ok()?;
     let requirements = policy.requirements(image);
@@ -21,7 +20,6 @@ pub fn policy(text: &[u8], image: &Reference, signed: &str) -> Option<(usize, bo
 }
 
 /// Parses a file of `registries.d`. Returns `true` if signatures of `image` are looked up.
-#[must_use]
 pub fn registries_d(text: &[u8], image: &Reference) -> Option<bool> {
     let mut attachments = Attachments::default();
     attachments.add("fuzz.yaml", text).ok()?;
@@ -29,7 +27,6 @@ pub fn registries_d(text: &[u8], image: &Reference) -> Option<bool> {
 }
 
 /// Parses `text` as a public key, as a payload, and as the image name of a signature. Returns the success of each.
-#[must_use]
 pub fn signature(text: &[u8], image: &Reference) -> [bool; 3] {
     let named = std::str::from_utf8(text).is_ok_and(|text| Identity::MatchRepository {}.accepts(image, text));
     [Key::parse(text).is_ok(), Payload::parse(text).is_ok(), named]

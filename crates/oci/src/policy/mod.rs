@@ -70,19 +70,16 @@ pub struct Verification {
 
 impl Verification {
     /// Verified image.
-    #[must_use]
     pub fn image(&self) -> Option<CanonicalRef> {
         Some(CanonicalRef { reference: self.reference.parse().ok()?, digest: self.digest.parse().ok()? })
     }
 
     /// `true` if both records are of the same policy.
-    #[must_use]
     pub fn is_of_same_policy(&self, other: &Self) -> bool {
         self.policy == other.policy
     }
 
     /// `true` if the policy requires signatures of the image.
-    #[must_use]
     pub fn is_signed(&self) -> bool {
         self.signed
     }
@@ -101,13 +98,11 @@ fn unread(reason: impl Display) -> PullError {
 impl PolicySource {
     /// Policy in `file`, or if that is `None` in the first of `folders` with a `policy.json`. If no such file
     /// exists, every image is accepted and a warning is logged once, unless a policy is `required`.
-    #[must_use]
     pub fn new(file: Option<PathBuf>, folders: Vec<PathBuf>, required: bool) -> Self {
         Self { file, folders, required, warned: Arc::default() }
     }
 
     /// Policy source of the environment: the file in `CONTAINERS_POLICY_JSON`, and [`RegistryPaths::containers`].
-    #[must_use]
     pub fn from_env(required: bool) -> Self {
         Self::of(std::env::var_os("CONTAINERS_POLICY_JSON"), RegistryPaths::from_env(), required)
     }
@@ -119,14 +114,12 @@ impl PolicySource {
 
     /// Digest that changes with every relevant file: the policy, the keys that it names, and `registries.d`. Reads
     /// these files. Caches of pulled content compare it to decide when to check again.
-    #[must_use]
     pub fn fingerprint(&self) -> String {
         Files::read(self).fingerprint()
     }
 
     /// `true` if a policy exists, whether valid or not. Without one every image is accepted, unless a policy is
     /// required.
-    #[must_use]
     pub fn exists(&self) -> bool {
         self.candidates().any(|path| files::exists(&path))
     }
