@@ -19,7 +19,7 @@ use serde::Serialize;
 /// First lines of the command's help.
 pub(crate) const ABOUT: &str = "Check bundles before they are published
 
-An error means that the bundle cannot be installed, or that opm or operator-sdk reject it. A warning means that it \
+An error means that the bundle cannot be installed, or that opm or operator-sdk rejects it. A warning means that it \
 works, but not as intended, or not everywhere. A note means that nothing breaks. The bundle is rendered for every \
 install mode that it supports, by the function that operator-controller calls, so a bundle that passes can be installed.
 

@@ -19,7 +19,7 @@ use crate::author::{CatalogFormat, check_empty, stream_text, write_directory};
 pub(super) const ABOUT: &str = "Write a catalog to a new directory, with one directory per package
 
 The file of a package is DIR/PACKAGE/catalog.json, or catalog.yaml. Objects without package are in a file of DIR. \
---migrate-level also brings the objects to a newer notation:
+--migrate-level also converts the objects to a newer format:
 
   none                           changes nothing
   bundle-object-to-csv-metadata  bundles have the metadata of their ClusterServiceVersion (olm.csv.metadata) in place \

@@ -21,7 +21,8 @@ pub(super) const ABOUT: &str = "Print all objects of a catalog, or the object of
 
 Packages are sorted by name, and so are the channels and bundles of each. The same source always yields the same \
 bytes. A bundle is a directory with the directories manifests and metadata, or its image. It is printed in the newest \
-notation. A directory needs the reference of its image. --migrate-level brings the bundles of a catalog to it, see `catalog migrate`.";
+format. A directory needs the reference of its image. --migrate-level converts the bundles of a catalog to it, see \
+`catalog migrate`.";
 
 /// Arguments of `olm catalog render`.
 #[derive(Debug, Args)]

@@ -92,8 +92,9 @@ impl ReportArgs {
         text: impl FnOnce(&T) -> String,
         session: &mut Session,
     ) -> Result<(), CliError> {
-        let format =
-            self.format().ok_or_else(|| CliError::usage("rules are a table, json or yaml: use -o json"))?;
+        let format = self
+            .format()
+            .ok_or_else(|| CliError::usage("rules are printed as a table, JSON or YAML: use -o json"))?;
         session.output.result(format, kind, rules, text)
     }
 

@@ -158,7 +158,7 @@ impl Input {
                 return report.skip(&object, "the namespace is chosen at installation");
             }
             ("scorecard.operatorframework.io", _) => {
-                return report.skip(&object, "configuration of tests, which belongs into tests/scorecard");
+                return report.skip(&object, "configuration of tests, which belongs in tests/scorecard");
             }
             ("operators.coreos.com", "ClusterServiceVersion") => {
                 if let Some(other) = &self.base {

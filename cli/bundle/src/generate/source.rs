@@ -198,7 +198,7 @@ fn add(objects: &mut Vec<Object>, origin: &str, text: &str, is_sample: bool) -> 
             let fields =
                 [("apiVersion", "/apiVersion"), ("kind", "/kind"), ("metadata.name", "/metadata/name")];
             if let Some((field, _)) = fields.iter().find(|(_, pointer)| text(pointer).is_empty()) {
-                let why = format!("document {}: no Kubernetes object: {field} is missing", number + 1);
+                let why = format!("document {}: not a Kubernetes object: {field} is missing", number + 1);
                 return Err(CliError::at(origin, why));
             }
             objects.push(Object { origin: origin.to_owned(), is_sample, value });
@@ -305,12 +305,12 @@ mod tests {
         let list = "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ns}}]}\n---\n---\n";
         assert_eq!(read(list).unwrap(), ["Pod ns/a"]);
         for (text, expected) in [
-            ("a: 1", "f.yaml: document 1: no Kubernetes object: apiVersion is missing"),
-            ("[1]", "f.yaml: document 1: no Kubernetes object: apiVersion is missing"),
-            ("apiVersion: v1", "f.yaml: document 1: no Kubernetes object: kind is missing"),
+            ("a: 1", "f.yaml: document 1: not a Kubernetes object: apiVersion is missing"),
+            ("[1]", "f.yaml: document 1: not a Kubernetes object: apiVersion is missing"),
+            ("apiVersion: v1", "f.yaml: document 1: not a Kubernetes object: kind is missing"),
             (
                 "{apiVersion: v1, kind: Pod}",
-                "f.yaml: document 1: no Kubernetes object: metadata.name is missing",
+                "f.yaml: document 1: not a Kubernetes object: metadata.name is missing",
             ),
             ("{", "f.yaml: "),
         ] {

@@ -21,7 +21,7 @@ pub(super) fn note_namespaces(input: &Input, report: &mut Report) {
     if own.len() > 1 {
         let own: Vec<&str> = own.iter().copied().collect();
         report.note(format!(
-            "the Deployments of the namespaces {} are installed into the same one: set no namespace in addresses",
+            "the Deployments of the namespaces {} are installed into one namespace: use no namespace in the addresses of Services",
             own.join(", ")
         ));
     }

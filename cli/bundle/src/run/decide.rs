@@ -103,7 +103,7 @@ pub(super) fn leftover(what: &str, found: Option<&ObjectMeta>) -> Result<Leftove
     match found {
         None => Ok(Leftover::None),
         Some(metadata) if !is_own(metadata) => Err(CliError::findings(format!(
-            "{what} exists, is not of `olm bundle run` (it has no label {EXT_BUNDLE_RUN}), and is not changed: uninstall it \
+            "{what} exists, was not created by `olm bundle run` (it has no label {EXT_BUNDLE_RUN}), and is not changed: uninstall it \
              first, or use another cluster"
         ))),
         Some(metadata) if metadata.deletion_timestamp.is_some() => Ok(Leftover::Deleting),

@@ -42,7 +42,7 @@ fn only_labeled_objects_are_adopted() {
         let judged = leftover("ClusterCatalog \"a\"", found.clone().map(metadata).as_ref());
         assert_eq!(judged.as_ref().ok(), expected.as_ref(), "{found:?}");
         if let Err(error) = judged {
-            let start = "ClusterCatalog \"a\" exists, is not of `olm bundle run`";
+            let start = "ClusterCatalog \"a\" exists, was not created by `olm bundle run`";
             assert!(error.exit_code() == 3 && error.to_string().starts_with(start), "{error}");
         }
     }

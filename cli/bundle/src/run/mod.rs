@@ -33,7 +33,7 @@ use super::generate::{self, Project};
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Install a bundle from a directory or an image, and follow the logs of its operator
 
-The loop of an author: checks and pushes the bundle, pushes a catalog with nothing else, creates a ClusterCatalog and a \
+Tries a bundle out: checks and pushes it, pushes a catalog with nothing else, creates a ClusterCatalog and a \
 ClusterExtension, waits until the bundle is installed, and prints the logs of the operator's pods until Ctrl-C. Then it \
 removes the ClusterExtension with its CustomResourceDefinitions and custom resources, the ClusterCatalog, and the \
 namespace, if the command created it. Pushed images are not removed.
@@ -44,8 +44,8 @@ folder.
 
 The objects have the label ext.olm.operatorframework.io/bundle-run. With --keep they remain, and another run of the \
 package upgrades the extension to the new content, of the same, a higher or a lower version. A run also adopts what an \
-interrupted run left behind. Objects without the label are never changed. A run with the same content as before says so: \
-nothing is rolled out then. Give a new image of the operator a new tag.
+interrupted run left behind. Objects without the label are never changed. If the content has not changed since the \
+previous run, nothing is rolled out, and the command says so: give a new image of the operator a new tag.
 
 If the bundle cannot be installed, the command prints the object that blocks it and the last lines of the logs.";
 
@@ -122,7 +122,9 @@ pub(crate) struct RunOptions {
 fn repository(text: &str) -> Result<String, String> {
     match tagged_reference(&format!("{text}:run")) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("expected one without a tag, such as registry.example.com/me/my-operator".to_owned()),
+        Err(_) => {
+            Err("expected a repository without a tag, such as registry.example.com/me/my-operator".to_owned())
+        }
     }
 }
 

@@ -27,12 +27,12 @@ use super::render::{self, PARALLEL};
 /// Help text of `olm catalog add`.
 pub(crate) const ABOUT: &str = "Add bundles to a catalog directory
 
-Each bundle becomes an olm.bundle object in the file of its package, and an entry in its channels. The edges of \
-the entry are those of the bundle itself: spec.replaces, spec.skips and the annotation olm.skipRange of its \
-ClusterServiceVersion. With --mode semver or semver-skippatch, the edges of all entries of its channels follow from the \
-versions instead. Missing channels are created. A bundle that the catalog has already is not changed. Comments and layout \
-of the files are kept, except in a channel whose entries are in flow style ([…]): it is written anew below its first \
-comments.
+Each bundle becomes an olm.bundle object in the file of its package, and an entry in its channels. The edges of the \
+entry are those of the bundle itself: spec.replaces, spec.skips and the annotation olm.skipRange of its \
+ClusterServiceVersion. With --mode semver or semver-skippatch, the edges of all entries of its channels follow from \
+the versions instead. Missing channels are created. A bundle that is already in the catalog is not changed. Comments \
+and layout of the files are kept, except in a channel whose entries are in flow style ([…]): such a channel is \
+rewritten, and keeps only the comments before its content.
 
 Nothing is written unless everything can be added, and the result has no error of `validate` that the catalog did not \
 have before. --force writes such a result, too.";

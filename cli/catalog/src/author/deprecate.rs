@@ -22,11 +22,11 @@ const FILE: &str = "deprecations.yaml";
 /// Help text of `olm catalog deprecate`.
 pub(crate) const ABOUT: &str = "Deprecate a package, a channel or versions, or change or remove its deprecation
 
-Edits the olm.deprecations object of the package, which is created in deprecations.yaml beside the file of the package, \
-and prints which extensions get which condition. Deprecated bundles can still be installed, but others are preferred. \
-Comments and layout of the files are kept, except in what changes. An object whose list is in flow style ([…]) is written \
-anew below its first comments. Nothing is written unless the result passes `validate`. A repeated call changes \
-nothing.";
+Edits the olm.deprecations object of the package, which is created in deprecations.yaml beside the file of the \
+package, and prints which extensions get which condition. Deprecated bundles can still be installed, but others are \
+preferred. Comments and layout of the files are kept, except in what changes. An object whose list is in flow style \
+([…]) is rewritten, and keeps only the comments before its content. Nothing is written unless the result passes \
+`validate`. A repeated call changes nothing.";
 
 /// Arguments of `olm catalog deprecate`.
 #[derive(Debug, clap::Args)]

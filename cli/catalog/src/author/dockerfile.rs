@@ -69,7 +69,7 @@ pub struct DockerfileArgs {
 pub(crate) fn run(command: GenerateCommand, session: &mut Session) -> Result<(), CliError> {
     let GenerateCommand::Dockerfile(args) = command;
     let Some(name) = args.catalog.file_name() else {
-        let why = "specify the directory by its name, which the Dockerfile gets";
+        let why = "specify a path that ends with a name: the Dockerfile is named after the directory";
         return Err(CliError::usage(format!("{}: {why}", args.catalog.display())));
     };
     let name = name.to_str().ok_or_else(|| CliError::usage("the name of the directory is not UTF-8"))?;

@@ -107,7 +107,7 @@ impl<'a> Edits<'a> {
         if added.is_empty() {
             let what = counted(after.errors().count(), "error");
             say(&format!(
-                "warning: {}: the catalog has {what} that it had before; `validate` lists them",
+                "warning: {}: the catalog had {what} before the change, too; `validate` lists them",
                 root.display()
             ));
         }
@@ -136,7 +136,7 @@ impl<'a> Edits<'a> {
         }
         for (file, _) in self.texts.iter().filter(|(_, text)| text.lost_comments()) {
             say(&format!(
-                "warning: {}: an object was written anew, without the comments in it",
+                "warning: {}: an object was rewritten, and the comments in it are lost",
                 file.display()
             ));
         }

@@ -57,7 +57,7 @@ pub struct GraphArgs {
     /// Mark the upgrade path of an extension that has this bundle, given by name or version
     #[arg(long, value_name = "NAME")]
     from: Option<String>,
-    /// Only the bundles from this one upwards, given by name or version
+    /// Only this bundle, given by name or version, and higher ones
     #[arg(long, value_name = "NAME")]
     minimum_edge: Option<String>,
     /// Upgrade rules to apply

@@ -93,8 +93,8 @@ impl Copy<'_> {
         }
         match to.tagged(tag).await? {
             Some(existing) if existing.digest != manifest.digest => Err(TransferError::local(format!(
-                "tag {tag} of the mirror is {}, the source has {}: it may be of another catalog or registry; choose \
-                 another path with --to, or let it move with --overwrite-tags",
+                "tag {tag} of the mirror is {}, the source has {}: the tag may belong to another catalog or registry; \
+                 choose another path with --to, or move the tag with --overwrite-tags",
                 existing.digest, manifest.digest
             ))),
             _ => Ok(()),

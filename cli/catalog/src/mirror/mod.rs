@@ -48,7 +48,7 @@ The repositories are below the path of --to: quay.io/org/image becomes REGISTRY/
 selection reduce the catalog as `prune` does; it then gets a new digest and has no signature (see `olm catalog sign`), \
 but keeps its repository and tag.
 
-The directory --output-dir gets configuration that leads clients to the mirror: registries.conf for OLM and CRI-O, \
+The directory --output-dir gets the configuration that redirects clients to the mirror: registries.conf for OLM and CRI-O, \
 ImageDigestMirrorSet and ImageTagMirrorSet for OpenShift, a ClusterCatalog, and a list of all images.";
 
 /// Arguments of `olm catalog mirror`.
@@ -82,8 +82,7 @@ pub struct MirrorArgs {
     /// Do not copy the related images of the bundles
     #[arg(long)]
     no_related_images: bool,
-    /// Let tags of the mirror move that have other images than an earlier run with this --output-dir copied from the
-    /// same source
+    /// Also move tags of the mirror whose images no earlier run with this --output-dir copied from the same source
     #[arg(long)]
     overwrite_tags: bool,
     /// Reference of the catalog, REGISTRY/REPOSITORY:TAG; needed for a directory, and to reduce a catalog that is named

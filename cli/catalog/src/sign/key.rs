@@ -22,7 +22,7 @@ const ENVIRONMENT: &str = "env://";
 const MAX_KEY: u64 = 64 << 10;
 
 /// First lines of the help of `olm bundle keygen`.
-pub const ABOUT: &str = "Generate a pair of keys that signs bundles and catalogs
+pub const ABOUT: &str = "Generate a key pair for the signatures of bundles and catalogs
 
 Writes the private key to PREFIX.key, for `olm bundle sign` and `cosign sign`, and the public key to PREFIX.pub, for \
 `olm bundle verify` and the signature policy of servers. The private key is encrypted with the password in the \
@@ -131,7 +131,7 @@ async fn password(question: &str, is_new: bool, session: &Session) -> Result<Str
     let _hidden =
         hidden.map_err(|error| CliError::operational(format!("cannot hide the password: {error}")))?;
     let first = ask(question, session).await?;
-    if is_new && ask("The same password again", session).await? != first {
+    if is_new && ask("Repeat the password", session).await? != first {
         return Err(CliError::operational("the passwords differ"));
     }
     Ok(first)

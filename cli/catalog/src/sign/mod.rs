@@ -34,7 +34,7 @@ pub const ABOUT: &str = "Sign an image in a registry, and attach files to it
 
 Signs the digest of the image, as `cosign sign` does, and pushes the signature to the tag sha256-<digest>.sig of its \
 repository. The signature policy of servers and `cosign verify --insecure-ignore-tlog` accept it. Signatures by other \
-keys are kept, and nothing is pushed if the image has this signature already. Of an image for several architectures \
+keys are kept, and nothing is pushed if the image has this signature already. For an image of several architectures, \
 the index is signed.
 
 The key is a PEM file with a private ECDSA key of curve P-256, or env://NAME for one in an environment variable: an \

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// Flags of the required signatures.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct PolicyArgs {
-    /// Require a signature by this public key (PEM); may be given several times, for a signature by one of them
+    /// Require a signature by this public key (PEM); may be given several times, then a signature by one of them suffices
     #[arg(long = "key", value_name = "PUB", help_heading = "Signatures", conflicts_with = "policy")]
     keys: Vec<PathBuf>,
     /// Require what this signature policy demands, in the format policy.json of the servers

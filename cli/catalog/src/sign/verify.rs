@@ -23,11 +23,11 @@ const ATTACHMENTS_TIMEOUT: Duration = Duration::from_secs(900);
 /// First lines of the command's help.
 pub const ABOUT: &str = "Check the signatures of an image, and list the files that are attached to it
 
-Makes the check of servers with a signature policy. With --key, a signature must be of this key and name the \
-repository of the image. An attached file is a bill of materials (SBOM) or provenance, and is checked in the same way. \
-The exit code is 0 if the image is accepted, else 3. The state `not demanded` shows that the policy accepts it without \
-a signature. Of an image for several architectures, the index must be signed. `olm catalog verify --key` checks all bundles of \
-a catalog.";
+Checks the image as servers with a signature policy do. With --key, a signature must be made with this key and name \
+the repository of the image. An attached file is a bill of materials (SBOM) or provenance, and is checked in the same \
+way. The exit code is 0 if the image is accepted, else 3. The state `not demanded` shows that the policy accepts it \
+without a signature. For an image of several architectures, the index must be signed. `olm catalog verify --key` \
+checks all bundles of a catalog.";
 
 /// Arguments of the command.
 #[derive(Debug, clap::Args)]

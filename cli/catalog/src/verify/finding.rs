@@ -17,7 +17,7 @@ olm_finding::rules! {
     MINOR_GAP "GRAPH-5" Error ("") "the last patch of a minor version has an upgrade within its channel"
         "A patch that is released after the next minor version needs an edge from that minor version."
     SKIP_RANGE "GRAPH-6" Error ("") "the skipRange of a bundle has lower versions only"
-        "A higher version makes an upgrade of a downgrade; a range without any lower version has no effect."
+        "A higher version permits a downgrade; a range without any lower version has no effect."
     UNSERVED "GRAPH-7" Warning ("") "an upgrade keeps the versions of the APIs (property olm.gvk)"
         "Clients that use the version fail after the upgrade. Announce it, and serve both versions for some releases."
     MISSING "IMAGE-1" Error ("images") "the image exists"

@@ -38,12 +38,12 @@ use crate::sign::PolicyArgs;
 /// First lines of the command's help.
 pub(super) const ABOUT: &str = "Check a catalog with its upgrade paths and images
 
-Makes the checks of `validate`, and then checks for each bundle that its properties can be read, that upgrades lead on \
-from it, and that its image exists for the architectures that it supports: those of the labels \
+Runs the checks of `validate`, and then checks for each bundle that its properties can be read, that it is not a \
+dead end, and that its image exists for the architectures that it supports: those of the labels \
 operatorframework.io/arch.* of its ClusterServiceVersion, else amd64. Images are checked by their manifests, 8 at a \
 time; --layers also looks for their layers. --content pulls the bundles, compares them with the catalog, and checks \
-that OLM v1 can install them. --key and --policy check the signatures of the bundles, and of a SOURCE that is an image, \
-as servers do.
+that OLM v1 can install them. --key and --policy check the signatures of the bundles, and of a SOURCE that is an \
+image, as servers do.
 
 With --state, an interrupted run is resumed: images that passed are recorded in the file if they are given by digest, \
 and the next run skips them as long as bundle and flags are the same. All others are checked again. The file is deleted \
@@ -52,7 +52,7 @@ once all images pass.
 A bundle is a dead end if one of its channels has a higher version, but no upgrade leads there (GRAPH-3), or if it is \
 the last patch of a minor version and its channel continues without it (GRAPH-5). A patch that is released after the \
 next minor version causes this if that minor version neither replaces nor skips it. A skipRange with higher versions \
-makes an upgrade of a downgrade, and one without lower versions has no effect (GRAPH-6).
+permits downgrades, and one without lower versions has no effect (GRAPH-6).
 
 An upgrade that no longer serves a version of an API is a warning (GRAPH-7), which does not change the exit code.
 

@@ -79,7 +79,7 @@ fn risk(permission: &Permission) -> Option<&'static str> {
         Some("a wildcard")
     } else if permission.verbs.iter().any(|verb| ["escalate", "bind", "impersonate"].contains(&verb.as_str()))
     {
-        Some("the right to get other rights")
+        Some("permission to gain other permissions")
     } else if has(&permission.resources, "secrets")
         && matches!(permission.api_group.as_deref(), None | Some(""))
     {
@@ -167,7 +167,7 @@ mod tests {
         };
         assert_eq!(risk(&permission("*", "get")), Some("a wildcard"));
         assert_eq!(risk(&permission("secrets", "get")), Some("access to Secrets"));
-        assert_eq!(risk(&permission("clusterroles", "bind")), Some("the right to get other rights"));
+        assert_eq!(risk(&permission("clusterroles", "bind")), Some("permission to gain other permissions"));
         assert_eq!(risk(&permission("pods", "get")), None);
         assert_eq!(class("  + x"), Some("added"));
     }

@@ -195,7 +195,7 @@ fn logs(activity: &Activity) -> Markup {
         section aria-labelledby="logs" {
             h2 #logs { "Logs" }
             @for note in &activity.notes { p.soft { (note) } }
-            @if activity.logs.is_empty() { p.soft { "There is no pod of the extension whose log could be shown." } }
+            @if activity.logs.is_empty() { p.soft { "The extension has no pods with logs." } }
             @for log in &activity.logs { (self::log(log)) }
         }
     }

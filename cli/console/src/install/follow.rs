@@ -60,7 +60,9 @@ impl Follow {
 
     fn effect(self) -> &'static str {
         match self {
-            Self::Channel => "OLM upgrades the extension to each new version, also to the next major one.",
+            Self::Channel => {
+                "OLM upgrades the extension to each new version, including the next major version."
+            }
             Self::Range => "OLM upgrades the extension to new versions in the range, and to no other.",
             Self::Version => "OLM does not upgrade the extension until you change the version.",
         }

@@ -39,9 +39,9 @@ pub const ABOUT: &str = "Check whether the installed extensions allow the next c
 
 Bundles may declare the highest minor version that they support: olm.maxOpenShiftVersion applies to OpenShift only, \
 ext.olm.operatorframework.io/maxKubernetesVersion everywhere. Upgrade or uninstall an extension whose bundle does not \
-support the next version before you upgrade the cluster. For each of them the command shows the upgrades that let the \
-platform move. It also lists installed objects whose API version the next Kubernetes version no longer serves, and \
-warns of catalogs whose image template has no image for it.
+support the next version before you upgrade the cluster. For each of these extensions, the command shows the upgrades \
+that allow the upgrade of the cluster. It also lists installed objects whose API version the next Kubernetes version \
+no longer serves, and warns of catalogs whose image template has no image for it.
 
 The verdict is the one that operator-controller writes to ClusterUpgradeStatus \"cluster\" (kubectl get cus). \
 --acknowledge records there that the bundles of an extension do not block the next version, until the bundle or the \

@@ -14,7 +14,7 @@ pub(crate) struct PlatformArgs {
     #[arg(long, value_name = "MAJOR.MINOR", help_heading = "Platform")]
     platform_version: Option<MinorVersion>,
     /// Interpretation of olm.maxOpenShiftVersion if the platform is not OpenShift: off, or k8s-offset (4.y as
-    /// Kubernetes 1.(y+13)); as the flag of operator-controller
+    /// Kubernetes 1.(y+13)); like the flag of operator-controller
     #[arg(long, value_name = "MAP", default_value = "off", help_heading = "Platform")]
     openshift_version_map: OpenShiftVersionMap,
 }

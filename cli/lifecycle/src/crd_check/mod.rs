@@ -39,12 +39,12 @@ removed fields, each property of each version, and new differences between versi
 without a conversion webhook. OLD and NEW are files, bundles, folders with manifests, or images of bundles. Objects of \
 other kinds are ignored.
 
-Each finding says what the change breaks: stored objects that become invalid or lose fields (an error), clients that get \
-other values (a warning), or nothing (a note). operator-controller holds the upgrade for each of them, and so exit \
-code 3 does. The annotation ext.olm.operatorframework.io/crd-check of the ClusterExtension relaxes this.
+Each finding says what the change breaks: stored objects that become invalid or lose fields (an error), clients that \
+get other values (a warning), or nothing (a note). operator-controller holds the upgrade for each of them, and the \
+exit code is 3. The annotation ext.olm.operatorframework.io/crd-check of the ClusterExtension relaxes this.
 
-Between bundles, folders and images, removed CustomResourceDefinitions are listed, too, and versions that are not served \
-any more. They hold no upgrade, and do not change the exit code.";
+Between bundles, folders and images, removed CustomResourceDefinitions and versions that are no longer served are \
+listed, too. They do not hold the upgrade, and do not change the exit code.";
 
 /// Arguments of the command.
 #[derive(Debug, Args)]

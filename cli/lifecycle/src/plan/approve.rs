@@ -23,9 +23,9 @@ use crate::status::tree::installed;
 /// First lines of the command's help.
 pub const ABOUT: &str = "Approve the plan of an extension
 
-The command shows the plan of the next revision in short, as `olm plan` does, and writes its digest to the annotation \
+The command shows a summary of the plan of the next revision, as `olm plan` does, and writes its digest to the annotation \
 approved, or sets spec.approved of its ExtensionPlan if there is one. operator-controller then creates exactly this \
-revision: a bundle, a configuration or an object that has changed since then makes a different plan, which waits again.
+revision: if the bundle, the configuration or an object has changed since then, the plan is a different one, and waits again.
 
 --version and --digest make sure that the plan is the one that was reviewed.";
 
@@ -190,8 +190,8 @@ fn check(
     }
     match reported.filter(|reported| reported != digest) {
         Some(reported) => Err(CliError::findings(format!(
-            "operator-controller reports plan {reported} for {extension}, but this plan is {digest}; wait until it has \
-             reconciled the extension, and use the version of olm that belongs to it"
+            "operator-controller reports plan {reported} for {extension}, but this plan is {digest}; wait until \
+             operator-controller has reconciled the extension, and use olm of the same version"
         ))),
         None => Ok(()),
     }

@@ -47,7 +47,7 @@ use self::rules::RuleArgs;
 /// First lines of the command's help.
 pub const ABOUT: &str = "Show which bundle of a package would be installed, and why
 
-The result is that of operator-controller. In each catalog, the eligible bundles are those in the channels and the \
+The command chooses as operator-controller does. In each catalog, the eligible bundles are those in the channels and the \
 version range and, if a bundle is installed, only its direct successors and those of the same version. The highest \
 of these versions that is not deprecated is the catalog's candidate, and the catalog with the highest priority \
 wins.

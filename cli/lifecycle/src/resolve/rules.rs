@@ -12,14 +12,14 @@ use olm_resolve::{DependencyMode, Indexing, UpgradeScope};
 /// Flags that describe a controller with non-default configuration.
 #[derive(Debug, Clone, Default, Args)]
 pub(super) struct RuleArgs {
-    /// Treatment of bundles with dependencies: Reject, Report or Check, as the flag of operator-controller and the
+    /// Treatment of bundles with dependencies: Reject, Report or Check, like the flag of operator-controller and the
     /// annotation of an extension; default: Reject
     #[arg(long, value_name = "MODE", value_parser = DependencyMode::from_str, help_heading = "Rules")]
     dependency_mode: Option<DependencyMode>,
-    /// Largest version step of one upgrade: patch, minor or major; as the annotation of an extension
+    /// Largest version step of one upgrade: patch, minor or major; like the annotation of an extension
     #[arg(long, value_name = "SCOPE", value_parser = UpgradeScope::from_str, help_heading = "Rules")]
     upgrade_scope: Option<UpgradeScope>,
-    /// Never install a version that its channel skips; as the annotation of an extension
+    /// Never install a version that its channel skips; like the annotation of an extension
     #[arg(long, help_heading = "Rules")]
     exclude_skipped: bool,
     /// Feature gates of operator-controller: BestEffortResolution, BundleReleaseSupport, ClusterConstraints, each with =true or

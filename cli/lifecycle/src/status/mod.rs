@@ -33,9 +33,9 @@ use self::tree::ExtensionState;
 pub const ABOUT: &str = "Show the health of extensions, including the object that blocks the rollout
 
 Without NAME, the command prints a table with one row per ClusterExtension. With NAME, it prints the extension as a \
-tree: its conditions, its revisions, their phases, and in these each object with the reason if it is not ready. \
-Readiness and ownership of objects are computed with operator-controller's functions, so the result does not depend on \
-the last status that the controller wrote.
+tree: its conditions, its revisions, their phases and objects, and why an object is not ready. Readiness and ownership \
+of objects are computed with operator-controller's functions, so the result does not depend on the last status that \
+the controller wrote.
 
 Objects that you may not read are listed without a state. The command changes nothing.";
 

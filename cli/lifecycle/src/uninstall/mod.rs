@@ -335,7 +335,7 @@ async fn deletion(
     match stuck.is_empty() {
         true => Ok(message),
         false => Err(CliError::operational(format!(
-            "{message}, but custom resources with finalizers remain, and the operator that removes them is deleted:\n{}",
+            "{message}, but custom resources with finalizers remain, and the operator that would remove the finalizers is deleted:\n{}",
             stuck.join("\n")
         ))),
     }

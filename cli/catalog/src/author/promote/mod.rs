@@ -19,14 +19,14 @@ use crate::package::CatalogPackage;
 /// Help text of `olm catalog promote`.
 pub(crate) const ABOUT: &str = "Add a bundle of a catalog to a channel, or change its upgrade edges there
 
-The bundle becomes the head of the channel: its entry replaces the current head, and keeps skips and skipRange of its \
-entry in another channel, without skips of bundles that the channel leads on from anyway. A bundle with a lower \
-version than the head is inserted: it replaces the next lower version, and is skipped by the next higher one that is \
-not skipped itself. In a new channel, the entry is copied.
+The bundle becomes the head of the channel: its entry replaces the current head, and gets skips and skipRange of its \
+entry in another channel, except for skips of bundles that have an upgrade in the channel anyway. A bundle with a \
+lower version than the head is inserted: it replaces the next lower version, and is skipped by the next higher one \
+that is not skipped itself. In a new channel, the entry is copied.
 
 If the channel already lists the bundle, the edges that are given change, and --from is refused. Comments and layout \
-of the files are kept, except in what changes. An object whose list is in flow style ([…]) is written anew below its \
-first comments. Nothing is written unless the result passes `validate`.";
+of the files are kept, except in what changes. An object whose list is in flow style ([…]) is rewritten, and keeps \
+only the comments before its content. Nothing is written unless the result passes `validate`.";
 
 /// Arguments of `olm catalog promote`.
 #[derive(Debug, clap::Args)]
@@ -50,7 +50,7 @@ pub struct PromoteArgs {
     /// Channel that lists the bundle afterwards
     #[arg(short, long, value_name = "CHANNEL", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     channel: String,
-    /// Channel whose entry of the bundle is copied; necessary if its channels have different edges
+    /// Channel whose entry of the bundle is copied; required if its channels have different edges
     #[arg(long, value_name = "CHANNEL")]
     from: Option<String>,
     /// Name or version of the bundle that it replaces; '' for none

@@ -52,7 +52,7 @@ pub struct RemoveArgs {
     /// Channel to remove, or to remove the bundles from
     #[arg(short, long, value_name = "CHANNEL")]
     channel: Option<String>,
-    /// New default channel; necessary if the default channel is removed
+    /// New default channel; required if the default channel is removed
     #[arg(long, value_name = "CHANNEL")]
     default_channel: Option<String>,
     #[command(flatten)]
@@ -106,7 +106,7 @@ pub(crate) async fn run(args: RemoveArgs, session: &mut Session) -> Result<(), C
     let mut removal = Removal { package: package.name.clone(), ..Removal::default() };
     if args.bundles.is_empty() && args.channel.is_none() {
         if args.default_channel.is_some() {
-            return Err(CliError::usage("--default-channel is for a package that remains"));
+            return Err(CliError::usage("--default-channel cannot be used if the whole package is removed"));
         }
         removal.whole = true;
         removal.bundles = package.content.bundles.iter().map(|bundle| bundle.name.clone()).collect();

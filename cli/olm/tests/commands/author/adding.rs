@@ -149,8 +149,8 @@ async fn errors_of_other_packages_do_not_prevent_an_edit() {
         let ran = fixture.olm(line).await;
         assert_eq!(ran.code, 0, "{line}: {}", ran.stderr);
         assert!(
-            ran.stderr.contains("warning: HOME/catalog: the catalog has")
-                && ran.stderr.contains("that it had before"),
+            ran.stderr.contains("warning: HOME/catalog: the catalog had")
+                && ran.stderr.contains("before the change, too"),
             "{}",
             ran.stderr
         );

@@ -36,8 +36,8 @@ async fn tag_of_another_source_is_not_moved() {
     };
     let digest = |bytes: &Bytes| olm_pack::digest_of(bytes);
     let expected = format!(
-        "REGISTRY/team/lamp-catalog:v1: tag v1 of the mirror is {}, the source has {}: it may be of another catalog or \
-         registry; choose another path with --to, or let it move with --overwrite-tags\n",
+        "REGISTRY/team/lamp-catalog:v1: tag v1 of the mirror is {}, the source has {}: the tag may belong to another \
+         catalog or registry; choose another path with --to, or move the tag with --overwrite-tags\n",
         digest(&before),
         digest(&planted.manifest)
     );

@@ -396,7 +396,7 @@ async fn generate_dockerfile_rejects_invalid_input() {
         (
             "generate dockerfile .",
             2,
-            "error: .: specify the directory by its name, which the Dockerfile gets\n",
+            "error: .: specify a path that ends with a name: the Dockerfile is named after the directory\n",
         ),
         ("generate dockerfile catalog -b scratch", 2, "error: invalid builder image: \"scratch\"\n"),
         ("generate dockerfile catalog -l x", 2, "error: invalid label \"x\": expected KEY=VALUE\n"),

@@ -108,7 +108,11 @@ async fn removal_that_is_impossible_writes_nothing() {
             2,
             "--default-channel none: the remaining channels are fast, stable",
         ),
-        ("lamp --default-channel fast", 2, "--default-channel is for a package that remains"),
+        (
+            "lamp --default-channel fast",
+            2,
+            "--default-channel cannot be used if the whole package is removed",
+        ),
     ] {
         let ran = fixture.olm(&format!("remove catalog {line}")).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "{line}: {}", ran.stderr);

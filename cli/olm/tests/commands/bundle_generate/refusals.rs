@@ -129,8 +129,8 @@ fn wrong_usage_of_a_run_fails_before_the_cluster_is_needed() {
     }
     for (args, expected) in [
         (&["r.example/lamp:v1"][..], "--push-to <REGISTRY/REPOSITORY>"),
-        (&["b", "--push-to", "r.example/lamp:v1"], "expected one without a tag"),
-        (&["b", "--push-to", "r.example/lamp", "--pull-from", "lamp"], "expected one without a tag"),
+        (&["b", "--push-to", "r.example/lamp:v1"], "expected a repository without a tag"),
+        (&["b", "--push-to", "r.example/lamp", "--pull-from", "lamp"], "expected a repository without a tag"),
         (
             &["b", "--push-to", "r.example/lamp", "--set-image", "a=b"],
             "--package and --set-image are for a folder with manifests, which \"b\" is not",

@@ -243,7 +243,7 @@ async fn run_adopts_its_leftovers_and_no_foreign_objects() {
     let foreign = catalogs(&fixture).create(&PostParams::default(), &foreign).await.unwrap();
     let ran = ended(begin(&fixture, "old", &[])).await;
     assert_eq!(ran.code, 3, "{}", ran.stderr);
-    let said = "error: ClusterCatalog \"pipe-bundle-run\" exists, is not of `olm bundle run`";
+    let said = "error: ClusterCatalog \"pipe-bundle-run\" exists, was not created by `olm bundle run`";
     assert!(ran.stderr.contains(said), "{}", ran.stderr);
     let there = catalogs(&fixture).get(CATALOG).await.unwrap();
     assert_eq!(there.metadata.resource_version, foreign.metadata.resource_version);

@@ -28,7 +28,7 @@ async fn uninstall_fails_when_custom_resources_keep_finalizers() {
     pipes(&fixture).patch("b", &PatchParams::default(), &Patch::Merge(&held)).await.unwrap();
     let ran = fixture.olm(&["uninstall", "pipe", "--yes", "--wait"]).await;
     assert_eq!(ran.code, 1, "{}", ran.stderr);
-    let said = "error: pipe is uninstalled, but custom resources with finalizers remain, and the operator that removes them is deleted:\n\
+    let said = "error: pipe is uninstalled, but custom resources with finalizers remain, and the operator that would remove the finalizers is deleted:\n\
                 1 pipes.example.com (first: pipe-system/b): finalizer example.com/cleanup; to remove them: \
                 kubectl patch pipes.example.com b -n pipe-system --type merge -p '{\"metadata\":{\"finalizers\":null}}'\n";
     assert!(ran.stderr.ends_with(said), "{}", ran.stderr);
