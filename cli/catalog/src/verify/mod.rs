@@ -155,14 +155,7 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
     }
     findings.retain(|finding| !args.report.ignores(finding.rule));
     arrange(&mut findings, &catalog);
-    let names: BTreeMap<String, Vec<String>> = catalog
-        .packages
-        .values()
-        .map(|package| {
-            let bundles = package.content.bundles.iter().map(|bundle| bundle.name.clone()).collect();
-            (package.name.clone(), bundles)
-        })
-        .collect();
+    let names = bundle_names(&catalog);
     let folder = match Source::parse(&args.source)? {
         Source::Directory(root) => Some(root),
         _ => None,
@@ -180,6 +173,15 @@ pub(crate) async fn run(args: VerifyArgs, session: &mut Session) -> Result<(), C
     };
     args.report.print("CatalogVerification", &verification, output::table, output::report, session)?;
     if verification.passed { Ok(()) } else { Err(CliError::Findings) }
+}
+
+/// Names of the bundles by package.
+fn bundle_names(catalog: &WholeCatalog) -> BTreeMap<String, Vec<String>> {
+    let names = catalog.packages.values().map(|package| {
+        let bundles = package.content.bundles.iter().map(|bundle| bundle.name.clone()).collect();
+        (package.name.clone(), bundles)
+    });
+    names.collect()
 }
 
 /// Catalog, and its findings of `validate`, after which a catalog that cannot be loaded is empty. catalogd has checked

@@ -188,6 +188,21 @@ fn catalog(extension: &ClusterExtension) -> Option<&CatalogFilter> {
 mod tests {
     use super::*;
 
+    fn choice() -> ResolvedBundle {
+        ResolvedBundle {
+            bundle: "pipe.v1".to_owned(),
+            version: "1.0.0".to_owned(),
+            release: None,
+            catalog: "hub".to_owned(),
+            image: "r.example/pipe:v1".to_owned(),
+            unchanged: false,
+            text: String::new(),
+            warnings: vec!["package is deprecated".to_owned()],
+            namespace: Err(String::new()),
+            channels: Vec::new(),
+        }
+    }
+
     #[test]
     fn warnings_name_pause_manager_migration_and_failed_target() {
         let version = json!({"f:spec": {"f:source": {"f:catalog": {"f:version": {}}}}});
@@ -210,18 +225,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             warning: Some(never.clone()),
         };
-        let choice = ResolvedBundle {
-            bundle: "pipe.v1".to_owned(),
-            version: "1.0.0".to_owned(),
-            release: None,
-            catalog: "hub".to_owned(),
-            image: "r.example/pipe:v1".to_owned(),
-            unchanged: false,
-            text: String::new(),
-            warnings: vec!["package is deprecated".to_owned()],
-            namespace: Err(String::new()),
-            channels: Vec::new(),
-        };
+        let choice = choice();
         let mut plan = Plan::new(&live, &target, &[migrated]);
         let undone = "manages spec.source.catalog.version: change the version there, too, or the next apply reverts the rollback";
         assert_eq!(

@@ -344,7 +344,7 @@ fn extension_state(
 pub(crate) fn is_open(plan: &PackagePlan, extension: &Value) -> bool {
     let (found, pinned) =
         (&extension["spec"]["source"]["catalog"], &plan.extension["spec"]["source"]["catalog"]);
-    let is_empty = |value: &Value| value.as_array().map_or(value.is_null(), Vec::is_empty);
+    let is_empty = |value: &Value| value.as_array().map_or_else(|| value.is_null(), Vec::is_empty);
     let is_same =
         |field: &str| found[field] == pinned[field] || is_empty(&found[field]) && is_empty(&pinned[field]);
     let is_pinned = ["version", "channels"].into_iter().all(is_same);

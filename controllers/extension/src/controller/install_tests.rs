@@ -123,7 +123,7 @@ async fn upgrade_that_breaks_custom_resources_creates_no_revision() {
     let plain = json!({});
     let first = fixture.install("1.0.0", std::slice::from_ref(&before), &plain, None).await;
     let made = |installation: &Installation| {
-        (applied(&installation), installation.created().is_some(), installation.crds.clone())
+        (applied(installation), installation.created().is_some(), installation.crds.clone())
     };
     assert_eq!(made(&first), (Ok(()), true, CrdVerdict::Safe));
     fixture.plane.apply_crds(std::slice::from_ref(&before)).await.unwrap();

@@ -57,14 +57,9 @@ impl ReconcileOutcome {
         let Choice { target, catalog, deprecation, mut findings, mut events, together: _, requeue } = choice;
         findings.signature = findings::signature(&target.image, installation.verdict.as_ref());
         findings.add_crd_verdict(&installation.crds, &target, rules, states);
-        let mut resolved = vec![events::RESOLUTION_FAILED];
-        if events.is_empty() {
-            resolved.extend([events::RESOLVED, events::OVERRIDE_USED]);
-        }
-        resolved.extend((installation.crds == CrdVerdict::Safe).then_some(events::CRD_CHECK_FAILED));
-        let have_answered = matches!(deprecation, DeprecationData::Catalog(..));
-        resolved
-            .extend((have_answered && findings.left_out.is_empty()).then_some(events::CATALOG_UNAVAILABLE));
+        let all_answered =
+            matches!(deprecation, DeprecationData::Catalog(..)) && findings.left_out.is_empty();
+        let resolved = resolved(events.is_empty(), installation.crds == CrdVerdict::Safe, all_answered);
         events.extend(events::of_left_out(old, &findings));
         events.extend(installation.events());
         let applied = match (held, &installation.result) {
@@ -76,8 +71,8 @@ impl ReconcileOutcome {
             }
             (None, InstallResult::Pulling(message)) => Applied::Pulling(message.clone()),
             (None, InstallResult::Failed(failure)) => {
-                let BundleIdentity { name, version, .. } = &target;
-                let context = format!("{RESOLVED_BUNDLE} {name:?} with version {version:?}");
+                let context =
+                    format!("{RESOLVED_BUNDLE} {:?} with version {:?}", target.name, target.version);
                 Applied::Failed(failure.clone().context(context))
             }
             (None, _) => Applied::Active,
@@ -156,6 +151,17 @@ impl ReconcileOutcome {
         }
         self
     }
+}
+
+/// Reasons of Events that are over.
+fn resolved(is_chosen: bool, is_safe: bool, all_answered: bool) -> Vec<&'static str> {
+    let mut resolved = vec![events::RESOLUTION_FAILED];
+    if is_chosen {
+        resolved.extend([events::RESOLVED, events::OVERRIDE_USED]);
+    }
+    resolved.extend(is_safe.then_some(events::CRD_CHECK_FAILED));
+    resolved.extend(all_answered.then_some(events::CATALOG_UNAVAILABLE));
+    resolved
 }
 
 /// Adds the Events of a new revision.

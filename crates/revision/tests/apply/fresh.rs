@@ -78,6 +78,7 @@ fn state(mut object: Value) -> Value {
 }
 
 /// Each list is a series of contents of one object.
+#[allow(clippy::too_many_lines, reason = "a table")]
 fn series() -> Vec<Vec<Value>> {
     let volume = |source: Value| {
         let mut volume = json!({"name": "v"});
