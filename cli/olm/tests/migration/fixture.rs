@@ -96,6 +96,9 @@ impl Fixture {
         for bundle in &bundles {
             fixture.install(bundle).await;
         }
+        for bundle in &bundles {
+            fixture.wait_for_deployment(&bundle.package).await;
+        }
         fixture
     }
 
@@ -189,6 +192,17 @@ impl Fixture {
         let deployment = self.create(owned(deployment)).await;
         self.create_roles(name, &csv_name, &labels, &install["clusterPermissions"][0]["rules"]).await;
         self.create_pod(name, &deployment).await;
+    }
+
+    /// Waits until the Deployment of a package is available: later, its status would be a difference.
+    async fn wait_for_deployment(&self, name: &str) {
+        let kind = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"namespace": name}});
+        let deployments = self.api(&kind);
+        eventually("the Deployment is available", async || {
+            let status = deployments.get(name).await.unwrap().data["status"].take();
+            status["availableReplicas"].is_number().then_some(())
+        })
+        .await;
     }
 
     async fn create_roles(&self, name: &str, csv: &str, labels: &Value, rules: &Value) {
