@@ -181,6 +181,10 @@ async fn copies_in_watched_namespaces_are_removed() {
         source: "multi",
     };
     classic::install(&fixture.client(), &installation).await;
+    // Without the catalog, the image of the CatalogSource is read, which no registry has.
+    let ran = fixture.olm(&["migrate", "scan", "--render"]).await;
+    assert!(ran.code == 4 && ran.stdout.contains("STATE-8"), "{}{}", ran.stdout, ran.stderr);
+    assert!(!ran.stdout.contains("has no multi.v1.0.0"), "{}", ran.stdout);
     let ran = fixture.olm(&["migrate", "plan", "multi", "--catalog", catalog.to_str().unwrap()]).await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
     compare("plan-multi.txt", &ran.stdout);
