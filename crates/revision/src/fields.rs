@@ -159,20 +159,14 @@ fn is_copy(entry: &Value) -> bool {
 /// name, and would take the name from it again.
 fn claim_account_alias(desired: &Value, actual: &Value, ours: &mut Value, others: &[&Value]) {
     for path in POD_SPECS {
-        let names =
-            |object: &Value, field: &str| object.pointer(path).is_some_and(|pod| pod.get(field).is_some());
-        let owned = path.replace('/', "/f:");
-        let owns =
-            |fields: &Value, field: &str| fields.pointer(&owned).is_some_and(|pod| pod.get(field).is_some());
-        let is_dropped = owns(ours, "f:serviceAccountName")
+        let names = |object: &Value, field| object.pointer(path).is_some_and(|pod| pod.get(field).is_some());
+        let place = path.replace('/', "/f:");
+        let owns_name = ours.pointer(&place).is_some_and(|pod| pod.get("f:serviceAccountName").is_some());
+        if owns_name
             && names(actual, "serviceAccount")
-            && !names(desired, "serviceAccountName")
-            && !names(desired, "serviceAccount");
-        if is_dropped
-            && !others.iter().any(|other| owns(other, "f:serviceAccount"))
-            && let Some(Value::Object(pod)) = ours.pointer_mut(&owned)
+            && !["serviceAccountName", "serviceAccount"].iter().any(|field| names(desired, field))
         {
-            pod.insert("f:serviceAccount".to_owned(), json!({}));
+            claim(&place, "f:serviceAccount", ours, others);
         }
     }
 }
@@ -180,27 +174,29 @@ fn claim_account_alias(desired: &Value, actual: &Value, ours: &mut Value, others
 /// Makes us the owner of pull policies that the API server derived from the tag of the former image, so that the apply drops
 /// them, and it derives them again.
 fn claim_pull_policies(desired: &Value, actual: &Value, ours: &mut Value, others: &[&Value]) {
-    const POLICY: &str = "f:imagePullPolicy";
     let lists = POD_SPECS.map(|path| ["containers", "initContainers"].map(|list| format!("{path}/{list}")));
     for path in lists.as_flattened() {
         for container in desired.pointer(path).and_then(Value::as_array).into_iter().flatten() {
             let step = format!("k:{}", json!({"name": container["name"]}));
-            let Some((live, _)) = actual.pointer(path).and_then(|list| enter(list, &step, "")) else {
-                continue;
-            };
+            let live = actual.pointer(path).and_then(|list| Some(enter(list, &step, "")?.0));
             let image = text(container, "/image");
-            let is_outdated = container.get("imagePullPolicy").is_none()
-                && live["image"] != image
-                && live["imagePullPolicy"] != default_pull_policy(image);
-            let owned = format!("{}/{step}", path.replace('/', "/f:"));
-            let owns = |fields: &Value| fields.pointer(&owned).is_some_and(|set| set.get(POLICY).is_some());
-            if is_outdated
-                && !others.iter().any(|other| owns(other))
-                && let Some(Value::Object(fields)) = ours.pointer_mut(&owned)
-            {
-                fields.insert(POLICY.to_owned(), json!({}));
+            let is_outdated = |live: &Value| {
+                live["image"] != image && live["imagePullPolicy"] != default_pull_policy(image)
+            };
+            if container.get("imagePullPolicy").is_none() && live.is_some_and(is_outdated) {
+                claim(&format!("{}/{step}", path.replace('/', "/f:")), "f:imagePullPolicy", ours, others);
             }
         }
+    }
+}
+
+/// Makes us the owner of a field beside one of ours, unless another manager owns it.
+fn claim(place: &str, field: &str, ours: &mut Value, others: &[&Value]) {
+    let owns = |set: &&Value| set.pointer(place).is_some_and(|set| set.get(field).is_some());
+    if !others.iter().any(owns)
+        && let Some(Value::Object(set)) = ours.pointer_mut(place)
+    {
+        set.insert(field.to_owned(), json!({}));
     }
 }
 
