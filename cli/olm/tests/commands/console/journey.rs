@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use olm_api::ClusterCatalog;
+use olm_control_plane::eventually;
 use olm_servers::{Bundle, Catalog, Programs, Published, Server, ServerFixture, Workloads};
 use serde_json::{Value, json};
 
@@ -322,7 +323,13 @@ async fn data_is_kept(hub: &Hub, visit: &Visit) {
     browser.click("form.choice button").await;
     visit.until_at("/extensions/tide/uninstall?keep_crds=yes").await;
     browser.click("[data-apply]").await;
-    browser.until("document.querySelector('h1').textContent === 'tide is not installed'").await;
+    browser.until("document.querySelector('h1').textContent !== 'Uninstall tide'").await;
+    let address = "/extensions/tide/uninstalled?keep_crds=yes";
+    eventually("the extension is gone", async || {
+        visit.open(address).await;
+        (browser.texts("h1").await == ["tide is not installed"]).then_some(())
+    })
+    .await;
     assert!(hub.servers.extensions().get_opt(NAME).await.unwrap().is_none());
     assert!(hub.widgets().get_opt("small").await.unwrap().is_some());
 }
