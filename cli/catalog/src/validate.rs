@@ -25,8 +25,8 @@ All findings are printed with file and line. A catalog without findings prints n
 errors, else 3. A repeated key is a warning: its first value, or the object that it is part of, is lost. Bundles are \
 checked by `bundle validate`.";
 
-/// Label of every bundle image (docs/design/cli.md#bundle-annotations).
-const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
+/// Label of every bundle image, and annotation in its files, with the package (docs/design/cli.md#bundle-annotations).
+pub(crate) const BUNDLE_LABEL: &str = "operators.operatorframework.io.bundle.package.v1";
 
 /// Bytes of a file that are read for a hint.
 const MAX_HINTED: u64 = 1 << 20;

@@ -121,18 +121,24 @@ pub fn changed(name: &ObjectName, old: &Value, new: &Value) -> Option<ObjectChan
     if name.is_secret() {
         fields.iter_mut().for_each(hide);
     }
-    let notes = replaceable_field(name, &fields).map(|field| {
-        format!(
+    let notes = replaceable_field(name, &fields).map(|field| match is_replaceable(old) && is_replaceable(new) {
+        true => format!(
             "{field} cannot be changed: the object is deleted and created again if annotation {} of the ClusterExtension \
              is Allow, else the change is rejected",
             annotations::EXT_REPLACE_IMMUTABLE
-        )
+        ),
+        false => format!("{field} cannot be changed: the change is rejected"),
     });
     let notes = notes.into_iter().collect();
     (!fields.is_empty()).then(|| ObjectChange { fields, notes, ..whole(ChangeKind::Changed, name.clone()) })
 }
 
-/// Changed field that the API server never changes, of an object that can be replaced
+/// Reports whether replacing an object of a kind with such fields loses nothing: a Service may have an external address.
+pub fn is_replaceable(object: &Value) -> bool {
+    object["kind"] != "Service" || object["spec"]["type"].as_str().is_none_or(|kind| kind == "ClusterIP")
+}
+
+/// Changed field that the API server never changes, of an object of a kind that can be replaced
 /// (docs/design/apply.md#immutable-fields).
 pub fn replaceable_field(name: &ObjectName, changes: &[FieldChange]) -> Option<&'static str> {
     let fields: &[&'static str] = match (name.group.as_str(), name.kind.as_str()) {

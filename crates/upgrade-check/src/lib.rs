@@ -1,13 +1,13 @@
 //! What an upgrade from one bundle to another breaks (docs/design/cli.md#checks-of-upgrades).
 //!
-//! Compares two bundles as installed with the same settings. `olm catalog verify --upgrades` calls it for the upgrades of a
-//! catalog, the comparison of `olm diff` for an installed extension.
+//! Compares two bundles as installed with the same settings: `olm catalog verify --upgrades` those of a catalog, `olm diff`
+//! that of an installed extension with its successor.
 //!
 //! ```text
 //! objects of both ─┬ crds ────► custom resources, clients, stored and served versions, conversion
 //!                  ├ objects ─► immutable fields, contradicting defaults, deleted data
 //!                  └ rights ──► gained permissions
-//! bundles ────────── limits ──► install modes, versions of the platform
+//! bundles ────────── limits ──► versions of the platform
 //! ```
 //!
 //! Pure: values in, findings out.
@@ -103,6 +103,11 @@ pub fn lost_mode(mode: &str) -> UpgradeFinding {
 /// Finding for a bundle that cannot be read.
 pub fn unreadable(message: String) -> UpgradeFinding {
     finding(&READABLE, "", UpgradeHold::No, message)
+}
+
+/// Reports whether the upgrade was not checked, because a bundle cannot be read.
+pub fn is_unreadable(finding: &UpgradeFinding) -> bool {
+    finding.rule.id == READABLE.id
 }
 
 /// Finding for an old bundle that OLM v1 cannot install.

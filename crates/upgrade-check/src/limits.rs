@@ -1,6 +1,7 @@
 //! Versions of the platform.
 
 use olm_bundle::BundleContent;
+use olm_platform::MinorVersion;
 use olm_version::Version;
 use serde_json::Value;
 
@@ -12,8 +13,9 @@ const MAX_OPENSHIFT_VERSION: &str = "olm.maxOpenShiftVersion";
 /// Findings about what the new bundle no longer supports.
 pub(crate) fn check(old: &BundleContent, new: &BundleContent) -> Vec<UpgradeFinding> {
     let mut found = Vec::new();
-    let maximum =
-        [old, new].map(|bundle| max_openshift_version(bundle).and_then(|text| minor(&text).zip(Some(text))));
+    let maximum = [old, new].map(|bundle| {
+        max_openshift_version(bundle).and_then(|text| text.parse::<MinorVersion>().ok().zip(Some(text)))
+    });
     if let [before, Some((after, text))] = maximum
         && before.is_none_or(|(before, _)| after < before)
     {
@@ -39,9 +41,4 @@ fn max_openshift_version(bundle: &BundleContent) -> Option<String> {
     let properties: Vec<Value> = serde_json::from_str(bundle.properties()?).ok()?;
     let found = properties.iter().find(|property| property["type"] == MAX_OPENSHIFT_VERSION)?;
     Some(found["value"].as_str().map_or_else(|| found["value"].to_string(), str::to_owned))
-}
-
-fn minor(text: &str) -> Option<(u64, u64)> {
-    let mut parts = text.trim_start_matches('v').split('.').map(|part| part.parse().ok());
-    Some((parts.next()??, parts.next().unwrap_or(Some(0))?))
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use olm_plan::fields::FieldChange;
-use olm_plan::objects::{ChangeKind, ObjectChange, ObjectName, by_name, changes, replaceable_field};
+use olm_plan::objects::{
+    ChangeKind, ObjectChange, ObjectName, by_name, changes, is_replaceable, replaceable_field,
+};
 use serde_json::Value;
 
 use crate::rule::{DATA, DEFAULTS, IMMUTABLE};
@@ -58,9 +60,10 @@ fn immutable(change: &ObjectChange, old: &Value, new: &Value) -> Option<UpgradeF
     let name = &change.object;
     let changes: Vec<_> = change.fields.iter().filter(|field| !is_default(name, field)).cloned().collect();
     if let Some(field) = replaceable_field(name, &changes) {
-        // Another Service than one with an internal address is never replaced (docs/design/apply.md#immutable-fields).
-        let is_replaced = name.kind != "Service" || [old, new].iter().all(|one| has_internal_address(one));
-        let hold = if is_replaced { UpgradeHold::UnlessReplaced } else { UpgradeHold::Always };
+        let hold = match is_replaceable(old) && is_replaceable(new) {
+            true => UpgradeHold::UnlessReplaced,
+            false => UpgradeHold::Always,
+        };
         let message = format!("{field} cannot be changed: the object must be deleted and created again");
         return Some(finding(&IMMUTABLE, name, hold, message));
     }
@@ -68,10 +71,6 @@ fn immutable(change: &ObjectChange, old: &Value, new: &Value) -> Option<UpgradeF
     let message = if field.secret { "the data" } else { &field.path };
     let message = format!("{message} cannot be changed: the API server refuses it");
     Some(finding(&IMMUTABLE, name, UpgradeHold::Always, message))
-}
-
-fn has_internal_address(service: &Value) -> bool {
-    service["spec"]["type"].as_str().is_none_or(|kind| kind == "ClusterIP")
 }
 
 /// Reports whether the API server sets the same value where the field is absent.

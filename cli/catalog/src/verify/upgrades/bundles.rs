@@ -14,9 +14,8 @@ use olm_cli_core::source::ImageArgs;
 use olm_resolve::Offer;
 
 use crate::package::CatalogPackage;
+use crate::validate::BUNDLE_LABEL;
 
-/// Annotation of a bundle with the name of its package.
-const PACKAGE: &str = "operators.operatorframework.io.bundle.package.v1";
 /// Longest file with annotations that is read, in bytes.
 const MAX_ANNOTATIONS: u64 = 1 << 20;
 /// Deepest folder that is searched for bundles.
@@ -167,5 +166,5 @@ fn package_of(folder: &Path) -> String {
     };
     let text = ["annotations.yaml", "annotations.yml"].iter().find_map(|name| read(name)).unwrap_or_default();
     let annotations = olm_yaml::from_slice(&text).unwrap_or_default();
-    annotations["annotations"][PACKAGE].as_str().unwrap_or_default().to_owned()
+    annotations["annotations"][BUNDLE_LABEL].as_str().unwrap_or_default().to_owned()
 }

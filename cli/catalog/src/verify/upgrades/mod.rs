@@ -107,6 +107,7 @@ pub(super) async fn run(
     let from = args.from.map(|from| from.trim_start_matches('v').to_owned());
     let wanted = Wanted { all: args.all_edges, from };
     let mut upgrades = Vec::new();
+    // The minimum is `None` if a package has the version.
     if let Some(versions) =
         catalog.packages.values().map(|package| wanted.missing_origin(package)).min().flatten()
     {
@@ -136,7 +137,7 @@ pub(super) async fn run(
     if verification.passed { Ok(()) } else { Err(CliError::Findings) }
 }
 
-/// Checks the upgrades of a package. Each bundle is read once for all upgrades that lead to it.
+/// Checks the upgrades of a package. A bundle is read once for all upgrades to it, and once for each upgrade from it.
 async fn check(
     package: &CatalogPackage,
     wanted: &Wanted,

@@ -7,12 +7,9 @@ use olm_cli_core::report::{Case, RunReport, Spot, relative};
 use olm_cli_core::source::Source;
 use olm_fbc::Origin;
 use olm_finding::{Finding, Level};
-use olm_upgrade_check::{UpgradeHold, rule_counts, rules};
+use olm_upgrade_check::{UpgradeFinding, UpgradeHold, is_unreadable, rule_counts, rules};
 
 use super::{CheckedEdge, UpgradeVerification};
-
-/// Rule of an upgrade that is not checked.
-const READABLE: &str = "UPGRADE-14";
 
 /// File in the working directory and line of a bundle, if the catalog is a folder.
 ///
@@ -56,7 +53,7 @@ pub(super) fn table(verification: &UpgradeVerification) -> String {
 /// `possible`, `held` or `refused`, and the modes for which it is otherwise.
 fn verdict(one: &CheckedEdge) -> String {
     let verdict = match one.holds.last() {
-        None if one.findings.iter().any(|finding| finding.rule.id == READABLE) => "not checked",
+        None if one.findings.iter().any(is_unreadable) => "not checked",
         None => "possible",
         Some(UpgradeHold::Always) => "refused",
         Some(_) => "held",
@@ -86,9 +83,10 @@ pub(super) fn report(verification: &UpgradeVerification) -> RunReport {
     let case = |one: &CheckedEdge| {
         let name = format!("{} -> {}", one.from, one.to);
         let spot = || Spot { file: one.place.0.clone(), line: one.place.1, name: one.to.clone() };
-        let finding = |found: &Finding<_>| Finding {
+        let finding = |found: &UpgradeFinding| Finding {
             rule: found.rule,
-            level: found.level,
+            // What holds an upgrade fails the command, also if nothing breaks.
+            level: if found.place.hold == UpgradeHold::No { found.level } else { Level::Error },
             place: spot(),
             message: one_line(&format!("upgrade from {}: {}{}", one.from, found.place, found.message))
                 .into_owned(),
