@@ -149,7 +149,7 @@ fn unknown_value_is_reported_with_its_effect_and_allowed_values() {
     assert_eq!(reported, expected);
 }
 
-// Issue: a misspelled `uninstall-policy` protected nothing, and nobody was told.
+// A misspelled `uninstall-policy` protects nothing.
 #[test]
 fn unknown_key_is_reported() {
     let misspelled = rules(&[("paused", "false"), ("uninstal-policy", "KeepCRDs")], Settings::default());

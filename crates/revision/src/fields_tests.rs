@@ -167,7 +167,7 @@ fn conversion_becomes_ours_if_a_revision_set_it_and_an_apply_would_leave_a_part(
     assert_eq!(moved(&desired(json!({"strategy": "Webhook"})), json!([ours, injector])), None);
 }
 
-// Issue: an image that left tag `latest` was pulled at each start of a pod.
+// An image that leaves tag `latest` must not be pulled at each start of a pod.
 #[test]
 fn derived_pull_policy_is_claimed_with_another_image_only() {
     let pod = |container: Value| json!({"spec": {"template": {"spec": {"containers": [container]}}}});

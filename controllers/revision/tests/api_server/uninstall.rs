@@ -300,7 +300,7 @@ async fn objects_left_are_named(fixture: &Fixture) {
     assert!(fixture.get(&denied).await.is_some());
 }
 
-// Issue: a webhook that does not answer denies a deletion, too, and nothing was reported.
+// A webhook that does not answer denies a deletion, too.
 pub(super) async fn deletion_that_a_lost_webhook_denies_is_reported(fixture: &Fixture) {
     let ns = "unhooked";
     fixture.namespace(ns).await;

@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    // Issue: the placeholder `Cg==` of a conversion webhook was in the way of each change after the injection.
+    // The API server refuses to return from a valid bundle to the placeholder `Cg==` of a conversion webhook.
     #[test]
     fn placeholder_of_an_injected_bundle_is_not_applied() {
         let bundle = json!({"caBundle": "Cg==", "path": "/"});
